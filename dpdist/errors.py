@@ -1,0 +1,35 @@
+"""What can go wrong, each with one class; every message says what was wrong, what was expected and what to do."""
+
+from __future__ import annotations
+
+
+class DpdistError(Exception):
+    """Base of every error that dpdist raises on purpose."""
+
+
+class DataError(DpdistError, ValueError):
+    """A dataset that cannot be used: wrong shapes, dtypes, or chunks that cannot be read."""
+
+
+class MissingBound(DpdistError, ValueError):
+    """A public bound that the caller has to declare was not given; it is never read off the data."""
+
+
+class BudgetError(DpdistError, ValueError):
+    """A budget or a plan that makes no sense (epsilon <= 0, Gaussian noise without delta ...)."""
+
+
+class BudgetExceeded(DpdistError):
+    """The ledger refuses: the charge does not fit into what is left of the dataset's limit."""
+
+
+class LedgerError(DpdistError):
+    """The ledger or the journal cannot be read or written durably."""
+
+
+class Fenced(DpdistError):
+    """Another process has taken over this run; this one must stop before it draws any noise."""
+
+
+class ClusterError(DpdistError):
+    """The scheduler cannot be reached, or its workers cannot do what was asked."""
