@@ -1,0 +1,62 @@
+"""What may be spent, and between which datasets the guarantee holds."""
+
+from __future__ import annotations
+
+import enum
+import math
+import warnings
+from dataclasses import dataclass
+
+from dpdist.errors import BudgetError
+
+
+class Neighbours(enum.Enum):
+    """Which two datasets count as neighbours (spec README, section 1.2)."""
+
+    REPLACE_ONE = "replace-one"
+    """n is public; all rows of one privacy unit are replaced by any others. The default."""
+    ADD_OR_REMOVE_ONE = "add-or-remove-one"
+    """n is private; one privacy unit is added or removed. Divisors are declared constants."""
+
+    @property
+    def sum_factor(self) -> int:
+        """Sensitivity of a sum of contributions of norm at most C, in units of C."""
+        return 2 if self is Neighbours.REPLACE_ONE else 1
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be spent: (epsilon, delta).
+
+    Parameters
+    ----------
+    epsilon : float
+        Positive.
+    delta : float, default 0
+        In [0, 1). There is no silent default above 0: Gaussian noise needs ``delta > 0``, and it should be far
+        below one over the number of rows (`dpdist.privacy.accounting.default_delta` for examples).
+
+    Examples
+    --------
+    >>> Budget(1.0, 1e-6)
+    Budget(epsilon=1.0, delta=1e-06)
+    """
+
+    epsilon: float
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
+            raise BudgetError(f"epsilon must be a positive finite number, got {self.epsilon!r}; try epsilon=1.0")
+        if not 0 <= self.delta < 1:
+            raise BudgetError(f"delta must lie in [0, 1), got {self.delta!r}; try delta=1e-6, far below 1/n_rows")
+
+    def warn_if_delta_is_large(self, n_rows: int) -> None:
+        """Warn when ``delta >= 1/n_rows``: releasing one row at random would already satisfy such a delta."""
+        if self.delta * n_rows >= 1:
+            warnings.warn(
+                f"delta = {self.delta:g} is not below 1/n_rows = {1 / n_rows:g}: a mechanism that publishes one "
+                "random row would satisfy it. Choose a delta far below 1/n_rows.",
+                UserWarning,
+                stacklevel=3,
+            )

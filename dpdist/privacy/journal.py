@@ -1,0 +1,144 @@
+"""Released values, stored before anyone uses them, and one writer per run.
+
+A release that was charged may be drawn again only if nobody can have seen the first draw. Two facts make that true:
+a value is committed here before it leaves the coordinator, and of two coordinators that think they own a run only the
+newest can commit. So a release id has one value for ever, and a resumed run gets the values its first life released.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpdist.errors import Fenced, LedgerError
+from dpdist.privacy.sqlite import Database, utc_now
+
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS dpdist_epochs (run_id TEXT PRIMARY KEY NOT NULL, epoch INTEGER NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS dpdist_values (
+        release_id TEXT PRIMARY KEY NOT NULL, run_id TEXT NOT NULL, epoch INTEGER NOT NULL,
+        dtype TEXT NOT NULL, shape TEXT NOT NULL, bytes BLOB NOT NULL, stored_at TEXT NOT NULL)""",
+)
+_EPOCH = "SELECT epoch FROM dpdist_epochs WHERE run_id = ?"
+_FIRST_EPOCH = "INSERT INTO dpdist_epochs VALUES (?, 1)"
+_NEXT_EPOCH = "UPDATE dpdist_epochs SET epoch = epoch + 1 WHERE run_id = ?"
+_VALUE = "SELECT run_id, dtype, shape, bytes FROM dpdist_values WHERE release_id = ?"
+_ADD_VALUE = "INSERT INTO dpdist_values VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+_DTYPES = {np.dtype(np.float64): "<f8", np.dtype(np.int64): "<i8"}
+
+
+class Journal:
+    """The released values of any number of runs in one SQLite file, which may be the ledger's.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, created with its directories, on a local disk; or ``":memory:"``.
+
+    Examples
+    --------
+    >>> journal = Journal(":memory:")
+    >>> run = journal.open("monday")
+    >>> run.put("monday/0", np.array([1.5, -2.0]))
+    array([ 1.5, -2. ])
+    >>> again = journal.open("monday")
+    >>> again.put("monday/0", np.array([7.0, 7.0]))  # the first value stays
+    array([ 1.5, -2. ])
+    >>> run.check()
+    Traceback (most recent call last):
+    dpdist.errors.Fenced: run 'monday' was taken over by a newer process (epoch 2, this one has 1): stop this one
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._db = Database(self.path, _SCHEMA)
+
+    def open(self, run_id: str) -> RunJournal:
+        """Take the run over: from now on every earlier opener of it is fenced off."""
+        with self._db.write() as db:
+            if not db.execute(_NEXT_EPOCH, (run_id,)).rowcount:
+                db.execute(_FIRST_EPOCH, (run_id,))
+            epoch = db.execute(_EPOCH, (run_id,)).fetchone()[0]
+        return RunJournal(self._db, run_id, epoch)
+
+    def close(self) -> None:
+        """Close the file; the runs opened from this object can no longer be used."""
+        self._db.close()
+
+
+class RunJournal:
+    """One writer's view of one run; made by `Journal.open`. ``epoch`` counts the openers of the run."""
+
+    def __init__(self, db: Database, run_id: str, epoch: int) -> None:
+        self._db = db
+        self.run_id = run_id
+        self.epoch = epoch
+        self._closed = False
+
+    def close(self) -> None:
+        """Give up writing this run; the journal's file stays open for its other runs."""
+        self._closed = True
+
+    def check(self) -> None:
+        """Raise `Fenced` if another opener has taken the run over; call it before noise is drawn."""
+        with self._db.read() as db:
+            self._check(db)
+
+    def get(self, release_id: str) -> np.ndarray | None:
+        """Return the stored value, None if the release has not been stored."""
+        with self._db.read() as db:
+            return self._read(db, release_id)
+
+    def put(self, release_id: str, value: np.ndarray) -> np.ndarray:
+        """Store a value and return the one that counts; only what is returned may be used.
+
+        If the release has a value already, that one is returned and `value` is forgotten. The value is on the disk when
+        this returns; dtype, shape and every bit are kept.
+
+        Raises
+        ------
+        Fenced
+            If another opener has taken the run over; nothing is stored.
+        LedgerError
+            If the value is not a float64 or int64 array, the id belongs to another run, or the file cannot be written.
+        """
+        array = np.asarray(value)
+        dtype = _DTYPES.get(array.dtype)
+        if dtype is None:
+            raise LedgerError(f"a released value must be a float64 or int64 array, got dtype {array.dtype}; convert it")
+        shape, data = json.dumps(array.shape), array.astype(dtype, copy=False).tobytes()
+        # The check and the insert are one transaction: nobody can take the run over in between.
+        with self._db.write() as db:
+            self._check(db)
+            stored = self._read(db, release_id)
+            if stored is not None:
+                return stored
+            db.execute(_ADD_VALUE, (release_id, self.run_id, self.epoch, dtype, shape, data, utc_now()))
+        return _decode(dtype, shape, data)
+
+    def _check(self, db: sqlite3.Connection) -> None:
+        if self._closed:
+            raise LedgerError(f"run {self.run_id!r} was closed here: open it again to go on")
+        epoch = db.execute(_EPOCH, (self.run_id,)).fetchone()[0]
+        if epoch != self.epoch:
+            raise Fenced(
+                f"run {self.run_id!r} was taken over by a newer process (epoch {epoch}, this one has {self.epoch}): "
+                "stop this one"
+            )
+
+    def _read(self, db: sqlite3.Connection, release_id: str) -> np.ndarray | None:
+        row: Sequence | None = db.execute(_VALUE, (release_id,)).fetchone()
+        if row is None:
+            return None
+        if row[0] != self.run_id:
+            raise LedgerError(f"release id {release_id!r} belongs to run {row[0]!r}; use ids that contain the run id")
+        return _decode(*row[1:])
+
+
+def _decode(dtype: str, shape: str, data: bytes) -> np.ndarray:
+    return np.frombuffer(data, dtype).reshape(json.loads(shape)).astype(np.dtype(dtype).newbyteorder("="))

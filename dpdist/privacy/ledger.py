@@ -1,0 +1,386 @@
+"""The durable account of what was spent on each dataset: one atomic check-and-charge per run, before any noise.
+
+A *run* is one plan with one total cost. It is charged once, in full, before it reads private data; its releases are
+appended one by one before their noise is drawn. A run that crashed opens again under the same id and pays nothing.
+
+How charges add up, by which of two rules, and why an account keeps one rule, is in `dpdist.privacy.filter`. The
+guarantee of a dataset over its life is the largest limit that was ever set for it; with no limit, spending is recorded
+and not limited.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dpdist.errors import BudgetError, LedgerError
+from dpdist.privacy.budget import Budget, Neighbours
+from dpdist.privacy.filter import TOLERANCE, Amount, Charge, Composition, Limit, check_fits, check_suits, left, total
+from dpdist.privacy.sqlite import Database, utc_now
+
+# Every statement the ledger knows. Plain SQL: another database needs its own `Database` and nothing else.
+_SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS dpdist_limits (
+        dataset_id TEXT NOT NULL, number INTEGER NOT NULL, set_at TEXT NOT NULL,
+        epsilon REAL NOT NULL, delta REAL NOT NULL, neighbours TEXT NOT NULL, composition TEXT NOT NULL,
+        PRIMARY KEY (dataset_id, number))""",
+    """CREATE TABLE IF NOT EXISTS dpdist_runs (
+        run_id TEXT PRIMARY KEY NOT NULL, dataset_id TEXT NOT NULL, number INTEGER NOT NULL, digest TEXT NOT NULL,
+        epsilon REAL NOT NULL, delta REAL NOT NULL, neighbours TEXT NOT NULL, mu REAL, split TEXT, fold INTEGER,
+        charged_at TEXT NOT NULL, user_name TEXT, label TEXT,
+        UNIQUE (dataset_id, number))""",
+    """CREATE TABLE IF NOT EXISTS dpdist_releases (
+        release_id TEXT PRIMARY KEY NOT NULL, run_id TEXT NOT NULL REFERENCES dpdist_runs (run_id),
+        position INTEGER NOT NULL, name TEXT NOT NULL, mechanism TEXT NOT NULL,
+        noise_std REAL NOT NULL, sensitivity REAL NOT NULL, cost TEXT NOT NULL, recorded_at TEXT NOT NULL,
+        UNIQUE (run_id, position))""",
+)
+_LIMIT = """SELECT epsilon, delta, neighbours, composition, number FROM dpdist_limits
+    WHERE dataset_id = ? ORDER BY number DESC LIMIT 1"""
+_ADD_LIMIT = "INSERT INTO dpdist_limits VALUES (?, ?, ?, ?, ?, ?, ?)"
+_RUN_COLUMNS = """SELECT epsilon, delta, neighbours, mu, split, fold,
+    dataset_id, run_id, digest, charged_at, user_name, label FROM dpdist_runs"""
+_RUN = f"{_RUN_COLUMNS} WHERE run_id = ?"
+_RUNS = f"{_RUN_COLUMNS} WHERE dataset_id = ? ORDER BY number"
+_ADD_RUN = "INSERT INTO dpdist_runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_RELEASE_COLUMNS = """SELECT release_id, run_id, position, name, mechanism, noise_std, sensitivity,
+    cost, recorded_at FROM dpdist_releases"""
+_RELEASE = f"{_RELEASE_COLUMNS} WHERE release_id = ? OR (run_id = ? AND position = ?)"
+_RELEASES = f"{_RELEASE_COLUMNS} WHERE run_id = ? ORDER BY position"
+_ADD_RELEASE = "INSERT INTO dpdist_releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_DATASETS = "SELECT dataset_id FROM dpdist_runs UNION SELECT dataset_id FROM dpdist_limits ORDER BY dataset_id"
+
+
+def default_path() -> str:
+    """Where the ledger of this account lives: ``DPDIST_LEDGER``, else the user's data directory (XDG)."""
+    if named := os.environ.get("DPDIST_LEDGER"):
+        return named
+    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return str(Path(home) / "dpdist" / "ledger.sqlite")
+
+
+@dataclass(frozen=True)
+class RunCharge:
+    """A run that is paid for; ``resumed`` if it had been paid for before this call."""
+
+    dataset_id: str
+    run_id: str
+    digest: str
+    charge: Charge
+    when: str
+    resumed: bool
+
+
+@dataclass(frozen=True)
+class ReleaseRecord:
+    """One release of a run, as it was announced before its noise was drawn."""
+
+    release_id: str
+    run_id: str
+    index: int
+    name: str
+    mechanism: str
+    noise_std: float
+    sensitivity: float
+    cost: str
+    when: str
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run of a dataset's history, with its releases in order."""
+
+    dataset_id: str
+    run_id: str
+    digest: str
+    charge: Charge
+    when: str
+    user: str | None
+    label: str | None
+    releases: tuple[ReleaseRecord, ...] = ()
+
+    @property
+    def epsilon(self) -> float:
+        """What the run was charged."""
+        return self.charge.epsilon
+
+    @property
+    def delta(self) -> float:
+        """What the run was charged."""
+        return self.charge.delta
+
+
+class Ledger:
+    """The account of every dataset in one SQLite file; safe for many threads and processes of one machine.
+
+    All methods raise `LedgerError` if the file cannot be read or written durably; then nothing may be released.
+
+    Parameters
+    ----------
+    path : path-like, optional
+        The file, created with its directories. Default: the environment variable ``DPDIST_LEDGER``, else
+        ``dpdist/ledger.sqlite`` in the user's data directory. ``":memory:"`` keeps nothing after the object is gone.
+
+    Notes
+    -----
+    The check and the charge are one transaction that excludes all other writers, and it is on the disk before
+    `open_run` returns. So whatever crashes, and however many processes run at once, the charges on a dataset never
+    exceed its limit (beyond a relative 1e-9 for rounding), and no noise is drawn that is not paid for.
+
+    Dataset ids and digests must be random or derived from public parameters, never from the rows: the ledger is read
+    by people, and a content hash tells two neighbouring datasets apart with certainty.
+
+    Examples
+    --------
+    >>> ledger = Ledger(":memory:")
+    >>> ledger.set_limit("survey", Budget(1.0, 1e-6))
+    >>> ledger.open_run("survey", "monday", "plan-a", Charge(0.75, 1e-7)).resumed
+    False
+    >>> ledger.open_run("survey", "monday", "plan-a", Charge(0.75, 1e-7)).resumed
+    True
+    >>> ledger.remaining("survey").epsilon
+    0.25
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self.path = default_path() if path is None else os.fspath(path)
+        self._db = Database(self.path, _SCHEMA)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    # -- limits ---------------------------------------------------------------------------------------------------
+
+    def set_limit(
+        self,
+        dataset_id: str,
+        budget: Budget,
+        *,
+        neighbours: Neighbours = Neighbours.REPLACE_ONE,
+        composition: Composition = "basic",
+    ) -> None:
+        """Set or change what may be spent on a dataset in total, counting what has been spent already.
+
+        Set it before the first run. Lowering it is always sound; raising it weakens the guarantee to the new limit.
+        The relation and the rule stay as they are once something has been charged. Earlier limits are kept on file.
+
+        Raises
+        ------
+        BudgetError
+            If the limit makes no sense or does not suit the charges on file.
+        """
+        if composition not in ("basic", "gaussian"):
+            raise BudgetError(f'composition must be "basic" or "gaussian", got {composition!r}')
+        if composition == "gaussian" and budget.delta == 0:
+            raise BudgetError('composition="gaussian" needs delta > 0: Gaussian noise is never pure; try delta=1e-6')
+        limit = Limit(budget, neighbours, composition)
+        with self._db.write() as db:
+            old, number = _read_limit(db, dataset_id)
+            if old == limit:
+                return
+            charges = _read_charges(db, dataset_id)
+            if old and charges and old.composition != composition:
+                raise BudgetError(
+                    f'the charges on {dataset_id!r} add up by the rule "{old.composition}" and one account keeps one '
+                    f'rule; set the limit with composition="{old.composition}"'
+                )
+            for charge in charges:
+                check_suits(dataset_id, limit, neighbours, charge)
+            db.execute(
+                _ADD_LIMIT,
+                (dataset_id, number + 1, utc_now(), budget.epsilon, budget.delta, neighbours.value, composition),
+            )
+
+    def limit(self, dataset_id: str) -> Limit | None:
+        """Return the limit in force, None if there is none."""
+        with self._db.read() as db:
+            return _read_limit(db, dataset_id)[0]
+
+    # -- charges --------------------------------------------------------------------------------------------------
+
+    def can_afford(self, dataset_id: str, charge: Charge, run_id: str | None = None) -> None:
+        """Raise what `open_run` would raise about the charge, and write nothing: a check before any data is read.
+
+        A `run_id` that has been charged to this dataset already is affordable: it is a resume. The answer holds for now
+        only; another process may spend in between, which `open_run` will notice.
+        """
+        with self._db.read() as db:
+            if run_id is not None:
+                row = db.execute(_RUN, (run_id,)).fetchone()
+                if row and _run_record(row).dataset_id == dataset_id:
+                    return
+            check_fits(dataset_id, _read_limit(db, dataset_id)[0], _read_charges(db, dataset_id), charge)
+
+    def open_run(
+        self,
+        dataset_id: str,
+        run_id: str,
+        digest: str,
+        charge: Charge,
+        *,
+        user: str | None = None,
+        label: str | None = None,
+    ) -> RunCharge:
+        """Charge a run, once: check the limit and write the charge in one durable transaction.
+
+        Parameters
+        ----------
+        dataset_id, run_id : str
+            Random or chosen public names. A run id belongs to one plan on one dataset for ever.
+        digest : str
+            Names the plan (all its public parameters). The same run id with the same digest is a resume, free of cost.
+        charge : Charge
+            The plan's total.
+        user, label : str, optional
+            Shown in the history.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the charge does not fit into what is left; nothing is charged.
+        BudgetError
+            If the charge is made under another neighbouring relation, or lacks the mu that the account's rule needs.
+        LedgerError
+            If the run id was used for something else.
+        """
+        if not (dataset_id and run_id and digest):
+            raise LedgerError(f"a run needs a dataset id, a run id and a digest, got {(dataset_id, run_id, digest)!r}")
+        with self._db.write() as db:
+            row = db.execute(_RUN, (run_id,)).fetchone()
+            if row:
+                record = _run_record(row)
+                _check_same_run(record, dataset_id, digest, charge)
+                return RunCharge(dataset_id, run_id, digest, record.charge, record.when, resumed=True)
+            charges = _read_charges(db, dataset_id)
+            check_fits(dataset_id, _read_limit(db, dataset_id)[0], charges, charge)
+            when = utc_now()
+            price = (charge.epsilon, charge.delta, charge.neighbours.value, charge.mu, charge.split, charge.fold)
+            db.execute(_ADD_RUN, (run_id, dataset_id, len(charges) + 1, digest, *price, when, user, label))
+        return RunCharge(dataset_id, run_id, digest, charge, when, resumed=False)
+
+    def record_release(
+        self,
+        run_id: str,
+        release_id: str,
+        index: int,
+        name: str,
+        mechanism: str,
+        noise_std: float,
+        sensitivity: float,
+        cost: str,
+    ) -> bool:
+        """Append one release of an open run, durably; call it before the noise is drawn.
+
+        Parameters
+        ----------
+        run_id, release_id : str
+            A release id belongs to one release for ever; make it from the run id, the plan and the index.
+        index : int
+            Its place in the run.
+        name, mechanism, cost : str
+            For the reader of the history, e.g. ``"gradient"``, ``"Gaussian"``, ``"gaussian 0.25"``.
+        noise_std, sensitivity : float
+            As planned, from public numbers.
+
+        Returns
+        -------
+        bool
+            True if it is new, False if the same release is on file already (a resumed run).
+
+        Raises
+        ------
+        LedgerError
+            If the run was never opened, or the release id or the index is on file for a different release.
+        """
+        noise_std, sensitivity = float(noise_std), float(sensitivity)
+        new = ReleaseRecord(release_id, run_id, index, name, mechanism, noise_std, sensitivity, cost, utc_now())
+        with self._db.write() as db:
+            if not db.execute(_RUN, (run_id,)).fetchone():
+                raise LedgerError(f"run {run_id!r} has not been charged: call open_run before its first release")
+            on_file = [ReleaseRecord(*row) for row in db.execute(_RELEASE, (release_id, run_id, index))]
+            if len(on_file) == 1 and _same_release(on_file[0], new):
+                return False
+            if on_file:
+                raise LedgerError(
+                    f"release {index} ({release_id!r}) of run {run_id!r} is on file with other parameters: "
+                    "the plan has changed; start a new run"
+                )
+            db.execute(_ADD_RELEASE, dataclasses.astuple(new))
+        return True
+
+    # -- reports --------------------------------------------------------------------------------------------------
+
+    def datasets(self) -> list[str]:
+        """Return the ids of all datasets with a charge or a limit."""
+        with self._db.read() as db:
+            return [row[0] for row in db.execute(_DATASETS)]
+
+    def spent(self, dataset_id: str) -> Amount:
+        """Return the total of all charges by the account's rule ("basic" if no limit is set)."""
+        with self._db.read() as db:
+            return total(_read_limit(db, dataset_id)[0], _read_charges(db, dataset_id))
+
+    def remaining(self, dataset_id: str) -> Amount | None:
+        """Return what a charge on all rows may still cost, None if there is no limit."""
+        with self._db.read() as db:
+            limit, charges = _read_limit(db, dataset_id)[0], _read_charges(db, dataset_id)
+        return None if limit is None else left(limit, total(limit, charges))
+
+    def history(self, dataset_id: str) -> list[RunRecord]:
+        """Return every run on the dataset, oldest first, with its releases."""
+        with self._db.read() as db:
+            runs = [_run_record(row) for row in db.execute(_RUNS, (dataset_id,)).fetchall()]
+            return [
+                replace(run, releases=tuple(ReleaseRecord(*row) for row in db.execute(_RELEASES, (run.run_id,))))
+                for run in runs
+            ]
+
+
+# -- rows to records ----------------------------------------------------------------------------------------------
+
+
+def _read_limit(db: sqlite3.Connection, dataset_id: str) -> tuple[Limit | None, int]:
+    """The limit in force and its number; (None, 0) without one."""
+    row = db.execute(_LIMIT, (dataset_id,)).fetchone()
+    if row is None:
+        return None, 0
+    epsilon, delta, neighbours, composition, number = row
+    return Limit(Budget(epsilon, delta), Neighbours(neighbours), composition), number
+
+
+def _read_charges(db: sqlite3.Connection, dataset_id: str) -> list[Charge]:
+    return [_run_record(row).charge for row in db.execute(_RUNS, (dataset_id,))]
+
+
+def _run_record(row: Sequence) -> RunRecord:
+    epsilon, delta, neighbours, mu, split, fold, *rest = row
+    dataset_id, run_id, digest, when, user, label = rest
+    charge = Charge(epsilon, delta, Neighbours(neighbours), mu, split, fold)
+    return RunRecord(dataset_id, run_id, digest, charge, when, user, label)
+
+
+def _close(a: float | None, b: float | None) -> bool:
+    return a == b if a is None or b is None else math.isclose(a, b, rel_tol=TOLERANCE)
+
+
+def _check_same_run(record: RunRecord, dataset_id: str, digest: str, charge: Charge) -> None:
+    old = record.charge
+    same_price = _close(old.epsilon, charge.epsilon) and _close(old.delta, charge.delta) and _close(old.mu, charge.mu)
+    same_rows = (old.neighbours, old.split, old.fold) == (charge.neighbours, charge.split, charge.fold)
+    if (record.dataset_id, record.digest) != (dataset_id, digest) or not (same_price and same_rows):
+        raise LedgerError(
+            f"run id {record.run_id!r} was used at {record.when} for a different plan or dataset; choose a new run id. "
+            "To resume that run, start it with the parameters it had."
+        )
+
+
+def _same_release(old: ReleaseRecord, new: ReleaseRecord) -> bool:
+    """The same release announced again: everything equal but the time, numbers up to rounding."""
+    names = replace(new, noise_std=old.noise_std, sensitivity=old.sensitivity, when=old.when)
+    return names == old and _close(old.noise_std, new.noise_std) and _close(old.sensitivity, new.sensitivity)

@@ -1,0 +1,166 @@
+"""One SQLite file that keeps what it was told: durable transactions, safe for threads, errors that say what to do.
+
+The ledger and the journal both rest on this helper. A transaction that returned is on the disk (write-ahead log,
+``synchronous=EXTRA``, full fsync where the system has one); a transaction that did not return left nothing behind, or
+can be repeated, because every statement the two send is idempotent.
+
+The file must be on a local disk: SQLite's locks are not reliable on network file systems.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dpdist.errors import LedgerError
+
+BUSY_TIMEOUT = 30.0
+"""Seconds to wait for another process that is writing."""
+
+MEMORY = ":memory:"
+"""Path of a database that lives as long as its object: for data in memory and for tests."""
+
+_FIXES = {
+    sqlite3.SQLITE_READONLY: "it is read-only: give this account the right to write the file and its directory",
+    sqlite3.SQLITE_PERM: "access was refused: give this account the right to write the file and its directory",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened or created: name a file in a directory this account may write",
+    sqlite3.SQLITE_BUSY: "another process kept it locked for too long: find the process that holds it, or try again",
+    sqlite3.SQLITE_FULL: "the disk (or the quota) is full: make room and start the same run again",
+    sqlite3.SQLITE_CORRUPT: "it is damaged: restore a backup; do not delete it, that would forget what was spent",
+    sqlite3.SQLITE_NOTADB: "it is not an SQLite file, or damaged: name another file or restore a backup",
+    sqlite3.SQLITE_IOERR: "the disk failed to read or write: check it, then start the same run again",
+    sqlite3.SQLITE_TOOBIG: "a value is larger than SQLite stores (about 1 GB): release it in several pieces",
+}
+
+
+def utc_now() -> str:
+    """The time in UTC as ISO 8601 with microseconds."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+class Database:
+    """A connection to one SQLite file, shared by the threads of one process.
+
+    Parameters
+    ----------
+    path : str
+        A file (created with its directories) or ``":memory:"``.
+    schema : sequence of str
+        ``CREATE ... IF NOT EXISTS`` statements.
+
+    Raises
+    ------
+    LedgerError
+        From every method, when the file cannot be read or written durably.
+    """
+
+    def __init__(self, path: str, schema: Sequence[str]) -> None:
+        if not path:
+            raise LedgerError('a ledger or journal needs a file name, got ""; use ":memory:" for one that is not kept')
+        self.path = path
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        self._inode: tuple[int, int] | None = None
+        if path != MEMORY:
+            try:
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise LedgerError(
+                    f"the directory of {path} cannot be created ({error.strerror}): "
+                    "name a directory this account may write"
+                ) from error
+        try:
+            # Autocommit mode: transactions are begun and ended by this class only. The lock makes sharing safe.
+            self._connection = sqlite3.connect(path, BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
+            self._configure(schema)
+            if path != MEMORY:
+                self._inode = _inode(path)
+        except (sqlite3.Error, OSError) as error:
+            raise self._explained(error) from error
+
+    def _configure(self, schema: Sequence[str]) -> None:
+        # Switching a new file to the write-ahead log does not wait for others that do the same: retry until then.
+        deadline = time.monotonic() + BUSY_TIMEOUT
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                break
+            except sqlite3.OperationalError as error:
+                if _primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+        # EXTRA equals FULL with the log and is stronger where the file system has no log; the last two are for macOS.
+        for pragma in ("synchronous = EXTRA", "foreign_keys = ON", "fullfsync = ON", "checkpoint_fullfsync = ON"):
+            self._connection.execute(f"PRAGMA {pragma}")
+        with self.write() as connection:
+            for statement in schema:
+                connection.execute(statement)
+
+    def read(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        """Return a transaction that sees one state of the file and changes nothing."""
+        return self._transaction("BEGIN")
+
+    def write(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        """Return a transaction that excludes all other writers from its first statement on; durable once left."""
+        return self._transaction("BEGIN IMMEDIATE")
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._check_file()
+            try:
+                self._connection.execute(begin)
+                try:
+                    yield self._connection
+                    self._connection.execute("COMMIT")
+                except BaseException:
+                    with contextlib.suppress(sqlite3.Error):
+                        if self._connection.in_transaction:
+                            self._connection.execute("ROLLBACK")
+                    raise
+            except sqlite3.Error as error:
+                raise self._explained(error) from error
+
+    def _check_file(self) -> None:
+        if os.getpid() != self._pid:
+            raise LedgerError(f"{self.path} was opened by the parent process: open it again in this process")
+        if self._inode is None:
+            return
+        # A file that was deleted while open can still be written, but nobody will ever read those charges again.
+        try:
+            same = _inode(self.path) == self._inode
+        except OSError:
+            same = False
+        if not same:
+            raise LedgerError(
+                f"{self.path} was deleted or replaced while it was open: "
+                "put the original back before anything is released"
+            )
+
+    def _explained(self, error: Exception) -> LedgerError:
+        fix = _FIXES.get(_primary_code(error), "see the message before this one, then start the same run again")
+        return LedgerError(
+            f"{self.path} cannot be used ({error}): {fix}. Nothing may be released; "
+            "repeating the call with the same run id never charges twice."
+        )
+
+    def close(self) -> None:
+        """Close the file; later calls raise `LedgerError`."""
+        with self._lock:
+            self._connection.close()
+
+
+def _inode(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def _primary_code(error: Exception) -> int:
+    """SQLite's error code without its extension; 0 for an error that is not SQLite's."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
