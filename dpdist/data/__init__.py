@@ -1,0 +1,8 @@
+"""Rooms for rows: datasets over Zarr, NumPy and Dask arrays, their public schema, folds, and synthetic generators."""
+
+from dpdist.data.dataset import Dataset
+from dpdist.data.folds import Fold
+from dpdist.data.schema import ArraySpec, Schema
+from dpdist.data.sources import Source, verify_rows
+
+__all__ = ["ArraySpec", "Dataset", "Fold", "Schema", "Source", "verify_rows"]

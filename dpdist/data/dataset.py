@@ -1,0 +1,316 @@
+"""`Dataset`: row-aligned named arrays with a public schema, read by row range."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import zarr
+
+from dpdist.data.folds import Fold, split_slots
+from dpdist.data.schema import ATTRIBUTE, ArraySpec, RowOrder, Schema, new_id
+from dpdist.data.sources import (
+    NumpySource,
+    Source,
+    ZarrSource,
+    merge_boundaries,
+    regular_boundaries,
+    source_for,
+    verify_rows,
+)
+from dpdist.data.writing import (
+    Compression,
+    ForwardReader,
+    Location,
+    resolved,
+    shown,
+    write_group,
+)
+from dpdist.errors import DataError
+from dpdist.privacy.budget import Neighbours
+
+
+class Dataset:
+    """Row-aligned arrays (2-d ``X``, 1-d ``y`` ...) cut into partitions of consecutive rows.
+
+    Made by `Dataset.open` (Zarr, by whoever wrote it) or `Dataset.from_arrays` (NumPy and Dask). It holds readers and a
+    public `Schema`, no values, and pickles as such; rows are read by range and only when asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> data = Dataset.from_arrays(X=np.zeros((10, 3)), y=np.arange(10), dataset_id="example", partition_rows=4)
+    >>> data
+    Dataset(id='example', n_rows=10, partitions=3, in memory)
+      X: float64 (10, 3)
+      y: int64 (10,)
+    >>> data.partitions
+    [(0, 4), (4, 8), (8, 10)]
+    >>> data.read(4, 6)["y"]
+    array([4, 5])
+    >>> [(fold.start, fold.stop) for fold in data.split(2)]
+    [(0, 5), (5, 10)]
+    """
+
+    def __init__(self, sources: Mapping[str, Source], schema: Schema, location: str) -> None:
+        self._sources = dict(sources)
+        self._schema = schema
+        self._location = location
+
+    @classmethod
+    def open(
+        cls,
+        store: Location,
+        *,
+        arrays: Iterable[str] | None = None,
+        dataset_id: str | None = None,
+        storage_options: dict[str, Any] | None = None,
+    ) -> Dataset:
+        """Open a Zarr group (format 2 or 3, sharded or not, any codec that zarr knows).
+
+        Parameters
+        ----------
+        store : path, URL, zarr store or zarr group
+            URLs go to zarr (fsspec).
+        arrays : iterable of str, optional
+            Names of the arrays that belong together. By default those the dataset was written with, or else all
+            arrays of the group except dimension coordinates and scalars.
+        dataset_id : str, optional
+            The stable public name of a dataset in a store without one; never a hash of the content. A store that dpdist
+            did not write gets this id, or a random one, at its first opening. It is kept in the group attributes; a
+            read-only store needs it given every time. Open it once before several processes share it.
+        storage_options : dict, optional
+            Passed to zarr together with a URL.
+
+        Raises
+        ------
+        DataError
+            When the group cannot be opened, its arrays do not form a dataset, or no stable id can be had.
+        """
+        group = _open_group(store, storage_options)
+        found = dict(group.arrays())
+        attributes = group.attrs.get(ATTRIBUTE)
+        known = None if attributes is None else Schema.from_attributes(attributes, shown(group))
+        names = list(arrays) if arrays is not None else list(known.arrays) if known else _row_arrays(found)
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise DataError(f"no arrays {missing} in {shown(group)}; it holds {sorted(found)}")
+        complete = known is not None and known.complete
+        sources = {name: ZarrSource(name, found[name], complete) for name in names}
+        specs = {name: source.spec for name, source in sources.items()}
+        if known is None:
+            schema = Schema(id=new_id() if dataset_id is None else dataset_id, arrays=specs)
+            schema = _keep_id(group, schema, store, storage_options, must=dataset_id is None)
+        else:
+            schema = replace(known, arrays=specs)
+            _check_unchanged(known, schema, dataset_id, shown(group))
+        return cls(sources, schema, shown(group))
+
+    @classmethod
+    def from_arrays(
+        cls,
+        store: Location | None = None,
+        *,
+        partition_rows: int | None = None,
+        dataset_id: str | None = None,
+        unit: str = "row",
+        max_rows_per_unit: int = 1,
+        row_order: RowOrder = "unknown",
+        compression: Compression = "none",
+        storage_options: dict[str, Any] | None = None,
+        **arrays: Any,
+    ) -> Dataset:
+        """Make a dataset of NumPy or Dask arrays, in place or (``store`` given) written to a new Zarr v3 group.
+
+        In place NumPy arrays are not copied and Dask arrays are computed when read. Writing goes partition by partition
+        in constant memory; see `dpdist.data.writing.write_group` for the layout and the codecs.
+
+        Parameters
+        ----------
+        store : path, URL, zarr store or empty zarr group, optional
+        partition_rows : int, optional
+            Rows per partition; by default about 16 MiB of the widest array, a multiple of 4096 (less if rows are wide).
+        dataset_id : str, optional
+            By default random, so the same arrays given twice are two datasets with a budget each: pass the id of
+            the dataset to go on with its ledger.
+        unit, max_rows_per_unit : str, int
+            The privacy unit and how many rows it may own.
+        row_order : {"arrival", "permuted", "unknown"}
+            How the order of the rows came about; it must not depend on private values for `split` to be sound.
+        compression : {"none", "zstd"}
+            Of a written store.
+        **arrays
+            ``X=..., y=...``: 2-d real numbers; 1-d real numbers, booleans or strings.
+        """
+        sources = {name: source_for(name, array) for name, array in arrays.items()}
+        schema = Schema(
+            id=new_id() if dataset_id is None else dataset_id,
+            arrays={name: source.spec for name, source in sources.items()},
+            unit=unit,
+            max_rows_per_unit=max_rows_per_unit,
+            row_order=row_order,
+            partition_rows=partition_rows,
+        )
+        if store is None:
+            return cls(sources, schema, "in place")
+        readers = {name: ForwardReader(source) for name, source in sources.items()}
+        group = write_group(
+            store,
+            schema,
+            lambda start, stop: {name: reader.read(start, stop) for name, reader in readers.items()},
+            compression=compression,
+            storage_options=storage_options,
+        )
+        return cls.open(group)
+
+    @property
+    def id(self) -> str:
+        """Random public id; the ledger is kept per id."""
+        return self._schema.id
+
+    @property
+    def schema(self) -> Schema:
+        """All that is public about the dataset."""
+        return self._schema
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self._schema.n_rows
+
+    @property
+    def arrays(self) -> dict[str, ArraySpec]:
+        """Shape and dtype of each array."""
+        return dict(self._schema.arrays)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether all arrays are NumPy arrays of this process."""
+        return all(isinstance(source, NumpySource) for source in self._sources.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Decoded size of all arrays."""
+        return self.n_rows * self._row_bytes
+
+    @property
+    def _row_bytes(self) -> int:
+        return sum(spec.row_bytes for spec in self._schema.arrays.values())
+
+    @property
+    def partitions(self) -> list[tuple[int, int]]:
+        """Row ranges ``(start, stop)`` to read at a time, in order.
+
+        They are those the dataset was made with; in stores of others the chunks or shards of the widest array, where
+        tiny neighbours are joined to about 16 MiB and shards above 128 MiB are cut at their inner chunks.
+        """
+        if self._schema.partition_rows is not None:
+            edges = regular_boundaries(self.n_rows, self._schema.partition_rows)
+            return list(itertools.pairwise(edges))
+        widest = max(self._sources.values(), key=lambda source: source.spec.row_bytes)
+        return merge_boundaries(widest.boundaries(), widest.spec.row_bytes)
+
+    @property
+    def partition_bytes(self) -> int:
+        """Decoded size of the largest partition, all arrays together."""
+        return self._row_bytes * max(stop - start for start, stop in self.partitions)
+
+    def source(self, name: str) -> Source:
+        """Return the picklable reader of one array."""
+        if name not in self._sources:
+            raise DataError(f"no array {name!r}; this dataset has {sorted(self._sources)}")
+        return self._sources[name]
+
+    def read(self, start: int, stop: int) -> dict[str, np.ndarray]:
+        """Rows ``start:stop`` of every array."""
+        return {name: source.read(start, stop) for name, source in self._sources.items()}
+
+    def select(self, **names: str) -> Dataset:
+        """View with the arrays renamed, ``select(X="features", y="label")``: the same rows, id and ledger."""
+        sources = {new: self.source(old) for new, old in names.items()}
+        return Dataset(sources, self._schema.select(names), self._location)
+
+    def split(self, n_folds: int, neighbours: Neighbours = Neighbours.REPLACE_ONE) -> list[Fold]:
+        """Cut the row positions into ``n_folds`` disjoint ranges for parallel composition; see `Fold`.
+
+        Raises
+        ------
+        BudgetError
+            For `Neighbours.ADD_OR_REMOVE_ONE`, under which positions shift.
+        """
+        return split_slots(self.n_rows, n_folds, neighbours)
+
+    def verify(self, names: Iterable[str] | None = None) -> None:
+        """Read every stored chunk of the arrays (all, or ``names``) once; `DataError` names the first bad one."""
+        for name in self._sources if names is None else names:
+            verify_rows(self.source(name), 0, self.n_rows)
+
+    def __repr__(self) -> str:
+        where = "in memory" if self.in_memory else self._location
+        lines = [f"Dataset(id={self.id!r}, n_rows={self.n_rows}, partitions={len(self.partitions)}, {where})"]
+        lines += [f"  {name}: {spec.dtype} {spec.shape}" for name, spec in self._schema.arrays.items()]
+        return "\n".join(lines)
+
+
+def _open_group(store: Location, storage_options: dict[str, Any] | None) -> zarr.Group:
+    if isinstance(store, zarr.Group):
+        return store
+    try:
+        return zarr.open_group(resolved(store), mode="r", storage_options=storage_options)
+    except Exception as error:
+        problem = type(error).__name__
+    raise DataError(
+        f"cannot open a Zarr group at {shown(store)} ({problem}); expected a group that holds the arrays, not a single "
+        "array. Check the path, the permissions and the storage options."
+    )
+
+
+def _row_arrays(found: Mapping[str, zarr.Array]) -> list[str]:
+    """Drop scalars and dimension coordinates (named like their only dimension): they label axes, not rows."""
+    names = []
+    for name, array in sorted(found.items()):
+        dimensions: Any = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
+        if array.ndim > 0 and list(dimensions or ()) != [name]:
+            names.append(name)
+    return names
+
+
+def _keep_id(
+    group: zarr.Group, schema: Schema, store: Location, storage_options: dict[str, Any] | None, must: bool
+) -> Schema:
+    """Write the id into a store without one, so that the next opening finds it; refuse if it ``must`` be but can't."""
+    try:
+        writable = (
+            store
+            if isinstance(store, zarr.Group)
+            else zarr.open_group(resolved(store), mode="r+", storage_options=storage_options)
+        )
+        writable.update_attributes({ATTRIBUTE: schema.to_attributes()})
+        # Read again: of two processes that open the store for the first time, the last writer's id holds.
+        written = _open_group(store, storage_options).attrs.get(ATTRIBUTE)
+    except Exception as error:
+        problem = type(error).__name__
+    else:
+        return Schema.from_attributes(written, shown(group))
+    if not must:
+        return schema
+    raise DataError(
+        f"the store {shown(group)} has no dataset id and none can be written to it ({problem}). The privacy ledger "
+        "needs a stable id: pass dataset_id=..., the same one every time, or open the dataset once with write access."
+    )
+
+
+def _check_unchanged(known: Schema, schema: Schema, dataset_id: str | None, location: str) -> None:
+    if dataset_id not in (None, known.id):
+        raise DataError(
+            f"the dataset at {location} already has the id {known.id!r}, not {dataset_id!r}; leave dataset_id out"
+        )
+    changed = [name for name, spec in schema.arrays.items() if known.arrays.get(name, spec) != spec]
+    if changed or known.n_rows != schema.n_rows:
+        raise DataError(
+            f"the arrays at {location} are not those the dataset id was given to (changed: {changed or 'row count'}). "
+            "Restore them, or write the new rows to a new dataset with an id of its own."
+        )

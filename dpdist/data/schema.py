@@ -1,0 +1,197 @@
+"""The public description of a dataset: names, shapes, dtypes, the privacy unit, the row order and a random id.
+
+Everything in a `Schema` is public under replace-one (the row count included); nothing in it is computed from a
+value. It is stored as the group attribute ``"dpdist"`` of the Zarr group that holds the arrays.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+
+from dpdist.errors import DataError
+
+ATTRIBUTE = "dpdist"
+VERSION = 1
+RowOrder = Literal["arrival", "permuted", "unknown"]
+_STRING_ROW_BYTES = 16
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """Name-free description of one array: ``dtype`` (``"float64"``, ``"int8"``, ``"str"`` ...) and ``shape``.
+
+    Examples
+    --------
+    >>> ArraySpec.of("X", np.dtype(">f4"), (1000, 50))
+    ArraySpec(dtype='float32', shape=(1000, 50))
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> ArraySpec:
+        """Describe an array, or raise the one `DataError` that says why its rows cannot be used."""
+        shape = tuple(int(length) for length in shape)
+        if len(shape) not in (1, 2):
+            raise DataError(
+                f"array {name!r} has {len(shape)} dimensions; expected 1 (one value per row) or 2 (rows x features). "
+                "Reshape it so that every row is one record."
+            )
+        if 0 in shape:
+            raise DataError(
+                f"array {name!r} has shape {shape}; expected at least one row and one column. Check the selection "
+                "that produced it."
+            )
+        if dtype.kind == "c":
+            raise DataError(
+                f"array {name!r} has the complex dtype {dtype}; expected real numbers. Store the real and the "
+                "imaginary parts as separate columns."
+            )
+        if dtype.kind in "UT" and len(shape) == 1:
+            return cls("str", shape)
+        if dtype.kind in "fiub" and dtype.itemsize <= 8:
+            return cls(dtype.newbyteorder("=").name, shape)
+        allowed = "real numbers of at most 8 bytes" + (", booleans or strings" if len(shape) == 1 else " or booleans")
+        raise DataError(
+            f"array {name!r} has dtype {dtype}; expected {allowed}. Convert it first, for example with "
+            f".astype({'str' if len(shape) == 1 else 'float'})."
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """Length of axis 0."""
+        return self.shape[0]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one decoded row (strings count as 16 bytes)."""
+        itemsize = _STRING_ROW_BYTES if self.dtype == "str" else np.dtype(self.dtype).itemsize
+        return itemsize * math.prod(self.shape[1:])
+
+    def accepts(self, block: np.ndarray, n_rows: int) -> bool:
+        """Whether a block that was read has the promised dtype and the shape of ``n_rows`` rows."""
+        kind_fits = block.dtype.kind in "UT" if self.dtype == "str" else block.dtype == np.dtype(self.dtype)
+        return bool(kind_fits and block.shape == (n_rows, *self.shape[1:]))
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What everybody may know about a dataset.
+
+    Parameters
+    ----------
+    id : str
+        Random, given once; the privacy ledger is kept per id. Never a hash of the content: a content hash tells a
+        dataset from its neighbour with certainty, so it could not be public.
+    arrays : mapping of str to ArraySpec
+        All with the same number of rows.
+    unit : str
+        What one privacy unit is: ``"row"``, or the name of the owner ("patient", "household") of several rows.
+    max_rows_per_unit : int
+        Public bound on the rows of one unit.
+    row_order : {"arrival", "permuted", "unknown"}
+        How the stored order came about. Positional folds need an order that does not depend on private values.
+    complete : bool
+        Every chunk file exists (also all-zero ones), so a missing one is corruption and not a fill value.
+    partition_rows : int or None
+        Rows of a partition, fixed at ingestion; None where the partitions follow from how the arrays are stored.
+    """
+
+    id: str
+    arrays: Mapping[str, ArraySpec]
+    unit: str = "row"
+    max_rows_per_unit: int = 1
+    row_order: RowOrder = "unknown"
+    complete: bool = False
+    partition_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.arrays:
+            raise DataError("a dataset needs at least one array; pass for example X=... and y=...")
+        lengths = {name: spec.n_rows for name, spec in self.arrays.items()}
+        if len(set(lengths.values())) > 1:
+            listed = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+            raise DataError(
+                f"the arrays have different numbers of rows ({listed}); expected one entry per row in each. "
+                "Align them, or open only those that belong together with arrays=[...]."
+            )
+        if not (isinstance(self.id, str) and self.id and self.id.isprintable()):
+            raise DataError("the dataset id must be a non-empty printable string; leave it out to get a random one")
+        if not (isinstance(self.unit, str) and self.unit):
+            raise DataError('unit must name the privacy unit, for example "row" or "patient"')
+        if not (isinstance(self.max_rows_per_unit, int) and self.max_rows_per_unit >= 1):
+            raise DataError(f"max_rows_per_unit must be an integer >= 1, got {self.max_rows_per_unit!r}")
+        if self.partition_rows is not None and not (isinstance(self.partition_rows, int) and self.partition_rows >= 1):
+            raise DataError(f"partition_rows must be an integer >= 1, got {self.partition_rows!r}")
+        if self.row_order not in get_args(RowOrder):
+            raise DataError(f"row_order must be one of {get_args(RowOrder)}, got {self.row_order!r}")
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows (public under replace-one)."""
+        return next(iter(self.arrays.values())).n_rows
+
+    def select(self, names: Mapping[str, str]) -> Schema:
+        """Schema of a view whose arrays are called ``new`` for each ``{new: old}``."""
+        return replace(self, arrays={new: self.arrays[old] for new, old in names.items()})
+
+    def to_attributes(self) -> dict[str, Any]:
+        """Plain JSON for the group attributes."""
+        return {
+            "version": VERSION,
+            "id": self.id,
+            "unit": self.unit,
+            "max_rows_per_unit": self.max_rows_per_unit,
+            "n_rows": self.n_rows,
+            "row_order": self.row_order,
+            "complete": self.complete,
+            "partition_rows": self.partition_rows,
+            "arrays": {name: {"dtype": spec.dtype, "shape": list(spec.shape)} for name, spec in self.arrays.items()},
+        }
+
+    @classmethod
+    def from_attributes(cls, attributes: object, location: str) -> Schema:
+        """Read back what `to_attributes` wrote; `DataError` if it is unfinished, newer or damaged."""
+        stored = cast("dict[str, Any]", attributes) if isinstance(attributes, dict) else {}
+        if stored.get("unfinished"):
+            raise DataError(
+                f"the dataset at {location} was never finished: the process that wrote it stopped early. "
+                "Delete it and write it again."
+            )
+        if stored.get("version") != VERSION:
+            raise DataError(
+                f"the {ATTRIBUTE!r} attribute at {location} has version {stored.get('version')!r}; this release of "
+                f"dpdist reads version {VERSION}. Upgrade dpdist, or restore the attribute."
+            )
+        try:
+            arrays = {
+                str(name): ArraySpec(str(spec["dtype"]), tuple(map(int, spec["shape"])))
+                for name, spec in stored["arrays"].items()
+            }
+            return cls(
+                id=stored["id"],
+                arrays=arrays,
+                unit=stored["unit"],
+                max_rows_per_unit=stored["max_rows_per_unit"],
+                row_order=stored["row_order"],
+                complete=bool(stored["complete"]),
+                partition_rows=stored["partition_rows"],
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            problem = type(error).__name__
+        raise DataError(
+            f"the {ATTRIBUTE!r} attribute at {location} is damaged ({problem}); expected the fields that dpdist "
+            "writes. Restore it from a copy: the privacy ledger needs the id in it."
+        )
+
+
+def new_id() -> str:
+    """Return a random dataset id (122 random bits, from the operating system)."""
+    return uuid.uuid4().hex

@@ -1,0 +1,253 @@
+"""Readers of one array each: small picklable objects that a worker calls with a row range.
+
+Every reader keeps one contract: ``read(start, stop)`` returns a C-contiguous array in native byte order with exactly
+``stop - start`` rows, or raises one `DataError` that names the array and the rows. Exceptions of codecs and of user
+graphs may quote data, so they are replaced, not chained.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+import zarr
+
+from dpdist.data.integrity import chunk_problem
+from dpdist.data.schema import ArraySpec
+from dpdist.errors import DataError
+from dpdist.privacy.streams import block_size
+
+MiB = 2**20
+TARGET_BYTES = 16 * MiB
+"""Size of a partition: large enough that a task and a seek cost little, small enough for many to fit in memory."""
+MAX_SHARD_BYTES = 128 * MiB
+MAX_CHUNK_BYTES = 1024 * MiB
+
+
+def aligned_rows(row_bytes: int) -> int:
+    """Rows of a partition of about 16 MiB (64 MiB for wide rows): a multiple of the stream block of that width.
+
+    Whole stream blocks, so that no two tasks have to draw the same block of random numbers.
+
+    Examples
+    --------
+    >>> aligned_rows(50 * 8), aligned_rows(10_000 * 8)
+    (40960, 512)
+    """
+    block = block_size(max(1, row_bytes // 8))
+    return max(1, TARGET_BYTES // (row_bytes * block)) * block
+
+
+class Source(ABC):
+    """One array of a dataset, readable by row range; ``spec`` is its public shape and dtype."""
+
+    name: str
+    spec: ArraySpec
+
+    @abstractmethod
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        """Return the rows as they come from the storage."""
+
+    @abstractmethod
+    def boundaries(self) -> list[int]:
+        """Row indices ``[0, ..., n_rows]`` between which rows are stored, and best read, together."""
+
+    def _verify(self, start: int, stop: int) -> np.ndarray:
+        """Return the rows after every check that the storage allows."""
+        return self._read(start, stop)
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows ``start:stop``, C-contiguous and in native byte order (a view where that needs no copy)."""
+        return self._guarded(self._read, start, stop)
+
+    def verify(self, start: int, stop: int) -> np.ndarray:
+        """Read rows ``start:stop`` with every check that the storage allows; `DataError` if they are damaged."""
+        return self._guarded(self._verify, start, stop)
+
+    def _guarded(self, reader: Callable[[int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
+        if not 0 <= start < stop <= self.spec.n_rows:
+            raise DataError(
+                f"rows {start}:{stop} of array {self.name!r} do not exist; expected 0 <= start < stop <= "
+                f"{self.spec.n_rows}"
+            )
+        try:
+            block = np.asarray(reader(start, stop))
+        except DataError:
+            raise
+        except Exception as error:
+            problem = type(error).__name__
+        else:
+            if block.dtype.kind != "T":
+                block = np.ascontiguousarray(block, dtype=block.dtype.newbyteorder("="))
+            if self.spec.accepts(block, stop - start):
+                return block
+            problem = "decoded to another shape or dtype than the metadata says"
+        # Raised outside the handler, so that the original exception (which may quote data) is not attached.
+        raise unreadable(self.name, start, stop, problem)
+
+
+def unreadable(name: str, start: int, stop: int, problem: str) -> DataError:
+    """The one error for rows that cannot be read; never contains a value."""
+    return DataError(
+        f"array {name!r}, rows {start}:{stop} cannot be read ({problem}). If the storage is reachable, the chunk is "
+        "damaged: restore it from a copy or write the dataset again; Dataset.verify() checks every chunk."
+    )
+
+
+class NumpySource(Source):
+    """An array in memory; reads are zero-copy slices when it is C-ordered and native."""
+
+    def __init__(self, name: str, array: np.ndarray) -> None:
+        if isinstance(array, np.ma.MaskedArray):
+            raise DataError(f"array {name!r} is masked; expected a plain array. Fill it or drop the masked rows first.")
+        self.name = name
+        self.array = array
+        self.spec = ArraySpec.of(name, array.dtype, array.shape)
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        return self.array[start:stop]
+
+    def boundaries(self) -> list[int]:
+        return regular_boundaries(self.spec.n_rows, aligned_rows(self.spec.row_bytes))
+
+
+class DaskSource(Source):
+    """A Dask array, computed slice by slice in the calling thread (a worker must not wait for its own scheduler).
+
+    The array is recognised by its protocol, so this module does not import Dask.
+    """
+
+    def __init__(self, name: str, array: Any) -> None:
+        self.name = name
+        self.array = array
+        if any(math.isnan(length) for lengths in array.chunks for length in lengths):
+            raise DataError(
+                f"array {name!r} is a Dask array with unknown chunk sizes; expected known row counts. Call "
+                "compute_chunk_sizes() on it first."
+            )
+        self.spec = ArraySpec.of(name, array.dtype, array.shape)
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        return np.asarray(self.array[start:stop].compute(scheduler="synchronous"))
+
+    def boundaries(self) -> list[int]:
+        return list(dict.fromkeys([0, *itertools.accumulate(self.array.chunks[0])]))
+
+
+class ZarrSource(Source):
+    """A Zarr array of any format and codec. Pickles as store location and path; opened again at the first read.
+
+    Parameters
+    ----------
+    name : str
+    array : zarr.Array
+    complete : bool
+        The writer stored every chunk, so a chunk that does not exist is damage. Zarr itself reads a missing chunk
+        as fill values, which is right for stores that leave out empty chunks.
+    """
+
+    def __init__(self, name: str, array: zarr.Array, complete: bool = False) -> None:
+        self.name = name
+        self.complete = complete
+        self._store, self._path = array.store, array.path
+        self._opened: zarr.Array | None = array
+        if array.attrs.get("scale_factor") is not None or array.attrs.get("add_offset") is not None:
+            raise DataError(
+                f"array {name!r} holds packed values (scale_factor/add_offset attributes); expected plain numbers. "
+                "Decode it first, for example by writing it again without an encoding."
+            )
+        self.spec = ArraySpec.of(name, array.dtype, array.shape)
+        try:
+            chunks, shards = array.chunks, array.shards
+        except NotImplementedError:
+            raise DataError(
+                f"array {name!r} has no regular chunk grid; expected equal chunks of rows. Rechunk it."
+            ) from None
+        self._grid = shards or chunks
+        row_bytes = self.spec.row_bytes
+        read_by_shard = shards is not None and shards[0] * row_bytes <= MAX_SHARD_BYTES
+        self._unit_rows = int(self._grid[0] if read_by_shard else chunks[0])
+        if min(self._unit_rows, self.spec.n_rows) * row_bytes > MAX_CHUNK_BYTES:
+            raise DataError(
+                f"array {name!r} is stored in chunks of {self._unit_rows} rows, {self._unit_rows * row_bytes // MiB} "
+                f"MiB each; expected at most {MAX_CHUNK_BYTES // MiB} MiB, better about 16. Rechunk along axis 0."
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    @property
+    def array(self) -> zarr.Array:
+        """The Zarr array, opened in this process when it is first needed."""
+        if self._opened is None:
+            # "r+" opens what exists, like "r", but does not ask a writable store for a read-only copy of itself.
+            mode: Literal["r", "r+"] = "r" if self._store.read_only else "r+"
+            self._opened = zarr.open_array(store=self._store, path=self._path, mode=mode)
+        return self._opened
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        if self.complete:
+            self._check_chunks(start, stop, lengths=False)
+        return np.asarray(self.array[start:stop])
+
+    def _verify(self, start: int, stop: int) -> np.ndarray:
+        self._check_chunks(start, stop, lengths=True)
+        return np.asarray(self.array[start:stop])
+
+    def _check_chunks(self, start: int, stop: int, lengths: bool) -> None:
+        damaged = chunk_problem(self.array, self._grid, start, stop, complete=self.complete, lengths=lengths)
+        if damaged:
+            raise unreadable(self.name, *damaged)
+
+    def boundaries(self) -> list[int]:
+        return regular_boundaries(self.spec.n_rows, self._unit_rows)
+
+
+def source_for(name: str, array: Any) -> Source:
+    """Wrap a NumPy or Dask array."""
+    if isinstance(array, np.ndarray):
+        return NumpySource(name, array)
+    if hasattr(array, "__dask_graph__") and hasattr(array, "chunks"):
+        return DaskSource(name, array)
+    raise DataError(
+        f"array {name!r} is a {type(array).__module__}.{type(array).__name__}; expected a NumPy or a Dask array. "
+        "Convert it with numpy.asarray, or with to_dask_array(lengths=True) for a Dask frame."
+    )
+
+
+def regular_boundaries(n_rows: int, rows: int) -> list[int]:
+    """``[0, rows, 2 rows, ..., n_rows]``."""
+    return [*range(0, n_rows, rows), n_rows]
+
+
+def merge_boundaries(boundaries: list[int], row_bytes: int) -> list[tuple[int, int]]:
+    """Join consecutive stored pieces into partitions of at most about 16 MiB (one piece at least)."""
+    merged: list[tuple[int, int]] = []
+    start = 0
+    for stop, following in zip(boundaries[1:], [*boundaries[2:], None], strict=True):
+        if following is None or (following - start) * row_bytes > TARGET_BYTES:
+            merged.append((start, stop))
+            start = stop
+    return merged
+
+
+def verify_rows(source: Source, start: int, stop: int) -> None:
+    """Read (decode) every stored piece that holds rows ``start:stop`` once; `DataError` names the first bad one.
+
+    A plain function of picklable arguments, so that an engine can map it over partitions before any budget is
+    charged. It finds what decoding can find: missing chunks of a complete store, truncated or overlong ones, failed
+    checksums, broken compression. A flipped bit in a chunk without checksum (raw, blosc, zstd as zarr writes them) may
+    pass for data; stores written by `Dataset.from_arrays` carry checksums.
+    """
+    for first, last in _pieces(source, start, stop):
+        source.verify(first, last)
+
+
+def _pieces(source: Source, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    for first, last in itertools.pairwise(source.boundaries()):
+        if last > start and first < stop:
+            yield first, last

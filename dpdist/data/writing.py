@@ -1,0 +1,125 @@
+"""Write a dataset partition by partition into a new Zarr v3 group, in memory that does not depend on the rows."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import zarr
+from zarr.abc.store import Store
+from zarr.codecs import Crc32cCodec, ZstdCodec
+
+from dpdist.data.schema import ATTRIBUTE, VERSION, Schema
+from dpdist.data.sources import DaskSource, Source, aligned_rows
+from dpdist.errors import DataError
+
+Compression = Literal["none", "zstd"]
+Location = str | os.PathLike[str] | Store | zarr.Group
+
+
+def write_group(
+    store: Location,
+    schema: Schema,
+    fill: Callable[[int, int], Mapping[str, np.ndarray]],
+    *,
+    compression: Compression = "none",
+    storage_options: dict[str, Any] | None = None,
+) -> zarr.Group:
+    """Create the arrays of ``schema`` in an empty place and write ``fill(start, stop)`` for every partition in turn.
+
+    Chunks hold ``schema.partition_rows`` whole rows, by default about 16 MiB of the widest array, and all arrays are
+    cut at the same rows. Every chunk is stored, also all-zero ones, so that a chunk that is missing later is known to
+    be damage. The group is marked unfinished until the last chunk is written.
+
+    ``compression="none"`` stores raw values with a CRC-32C per chunk: on normals it reads about 4 times as fast as zstd
+    (which saves 4 % there), and the checksum costs a quarter of the raw reading speed and finds flipped bits that
+    would otherwise pass as data. ``"zstd"`` (level 3, with checksum) is for data with few distinct digits (4 times
+    smaller for normals rounded to 2 decimals) or slow links.
+    """
+    if compression not in ("none", "zstd"):
+        raise DataError(f'compression must be "none" or "zstd", got {compression!r}')
+    codec = Crc32cCodec() if compression == "none" else ZstdCodec(level=3, checksum=True)
+    rows = schema.partition_rows or aligned_rows(max(spec.row_bytes for spec in schema.arrays.values()))
+    schema = replace(schema, complete=True, partition_rows=min(rows, schema.n_rows))
+    group = _new_group(store, storage_options)
+    group.update_attributes({ATTRIBUTE: {"version": VERSION, "unfinished": True}})
+    arrays: dict[str, zarr.Array] = {
+        name: group.create_array(
+            name,
+            shape=spec.shape,
+            dtype=str if spec.dtype == "str" else np.dtype(spec.dtype),
+            chunks=(min(rows, schema.n_rows), *spec.shape[1:]),
+            compressors=[codec],
+            config={"write_empty_chunks": True},
+        )
+        for name, spec in schema.arrays.items()
+    }
+    for start in range(0, schema.n_rows, rows):
+        stop = min(start + rows, schema.n_rows)
+        block = fill(start, stop)
+        for name, array in arrays.items():
+            array[start:stop] = block[name]
+    group.update_attributes({ATTRIBUTE: schema.to_attributes()})
+    return group
+
+
+class ForwardReader:
+    """Reads a source from the first row to the last, computing each stored piece of a Dask array only once.
+
+    Output partitions rarely match the chunks of a Dask array; reading them one by one would compute a chunk again for
+    every partition that it touches. Memory: one stored piece beside one partition.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._edges = source.boundaries() if isinstance(source, DaskSource) else None
+        self._next = 0
+        self._rest: list[np.ndarray] = []
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows ``start:stop``; ``start`` must be where the call before stopped."""
+        if self._edges is None:
+            return self._source.read(start, stop)
+        have = sum(map(len, self._rest))
+        while have < stop - start:
+            piece = self._source.read(self._edges[self._next], self._edges[self._next + 1])
+            self._next += 1
+            self._rest.append(piece)
+            have += len(piece)
+        rows = np.concatenate(self._rest) if len(self._rest) > 1 else self._rest[0]
+        self._rest = [rows[stop - start :]]
+        return rows[: stop - start]
+
+
+def resolved(store: Location) -> Any:
+    """Make a local path absolute, so that a source that is sent elsewhere still finds it; pass all else through."""
+    if isinstance(store, str) and ("://" in store or "::" in store):
+        return store
+    if isinstance(store, str | os.PathLike):
+        return Path(os.path.abspath(os.path.expanduser(store)))
+    return store
+
+
+def shown(store: object) -> str:
+    """Name a location in messages, without the user names, keys and signatures that a URL may carry."""
+    text = str(store.store_path) if isinstance(store, zarr.Group) else str(store)
+    return re.sub(r"\?.*$", "", re.sub(r"//[^/@]*@", "//", text))
+
+
+def _new_group(store: Location, storage_options: dict[str, Any] | None) -> zarr.Group:
+    if isinstance(store, zarr.Group):
+        if store.metadata.zarr_format != 3 or any(True for _ in store.members()):
+            raise DataError(f"the group {shown(store)} is not an empty Zarr v3 group; expected one to write into")
+        return store
+    try:
+        return zarr.open_group(resolved(store), mode="w-", zarr_format=3, storage_options=storage_options)
+    except FileExistsError:
+        problem = "something is already stored there; choose another place, or delete it if its ledger is closed"
+    except Exception as error:
+        problem = f"{type(error).__name__}; check the path, the permissions and the storage options"
+    raise DataError(f"cannot create a Zarr group at {shown(store)}: {problem}")
