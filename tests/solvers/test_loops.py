@@ -1,0 +1,74 @@
+"""Loops solve the problems they should, exactly as often as they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpdist.constraints import ElasticNet, L2Ball, proximal
+from dpdist.solvers.loops import drive, nesterov_momentum, prox_gradient
+
+HESSIAN = np.diag([1.0, 0.5, 0.02])
+OPTIMUM = np.array([1.0, -2.0, 3.0])
+
+
+def counted_gradient():
+    asked = []
+
+    def oracle(w):
+        asked.append(w.copy())
+        return HESSIAN @ (w - OPTIMUM)
+
+    return oracle, asked
+
+
+def identity(v, step):
+    return v
+
+
+@pytest.mark.parametrize("n_rounds", [1, 7, 50])
+def test_number_of_gradients_is_public(n_rounds):
+    oracle, asked = counted_gradient()
+    drive(prox_gradient(np.zeros(3), identity, 1.0, n_rounds), oracle)
+    assert len(asked) == n_rounds
+    assert not asked[0].any()
+
+
+def test_plain_descent_converges_on_the_curved_coordinates():
+    oracle, _ = counted_gradient()
+    w = drive(prox_gradient(np.zeros(3), identity, 1.0, 60), oracle)
+    assert np.allclose(w[:2], OPTIMUM[:2], atol=1e-6)
+    assert w[2] == pytest.approx(3 * (1 - 0.98**60))
+
+
+def test_momentum_is_faster_on_the_flat_coordinate():
+    oracle, _ = counted_gradient()
+    plain = drive(prox_gradient(np.zeros(3), identity, 1.0, 40), oracle)
+    momentum = nesterov_momentum(1.0, 0.02, 40)
+    fast = drive(prox_gradient(np.zeros(3), identity, 1.0, 40, momentum=momentum), oracle)
+    assert abs(fast[2] - 3) < 0.3 * abs(plain[2] - 3)
+
+
+def test_tail_average_is_the_mean_of_the_last_iterates():
+    iterates = []
+
+    def prox(v, step):
+        iterates.append(v)
+        return v
+
+    oracle, _ = counted_gradient()
+    out = drive(prox_gradient(np.zeros(3), prox, 0.7, 9, tail=0.5), oracle)
+    assert np.allclose(out, np.mean(iterates[-5:], axis=0))
+
+
+def test_momentum_is_a_contraction_factor():
+    for step in (0.1, 1.0, 50.0):
+        for strong in (0.0, 1e-4, 0.5):
+            assert 0 <= nesterov_momentum(step, strong, 15) < 1
+
+
+def test_proximal_descent_solves_a_ridge_problem_in_a_ball():
+    target = np.array([3.0, 4.0, 0.0])
+    prox = proximal(ElasticNet(1.0), L2Ball(1.0), 3)
+    w = drive(prox_gradient(np.zeros(3), prox, 0.5, 200), lambda w: w - target)
+    assert np.allclose(w, [0.6, 0.8, 0.0], atol=1e-9)

@@ -1,0 +1,69 @@
+"""Projections and proximal maps against brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from dpdist.constraints import Box, ElasticNet, L1Ball, L2Ball, Simplex, proximal, soft_threshold
+
+SETS = [L2Ball(1.3), L1Ball(1.3), Box(-0.4, 0.7), Simplex(1.0)]
+
+
+def members(constraint, rng, n=400):
+    return [constraint.project(rng.normal(size=4) * 3) for _ in range(n)]
+
+
+@pytest.mark.parametrize("constraint", SETS, ids=repr)
+def test_projection_is_the_nearest_member(constraint):
+    rng = np.random.default_rng(0)
+    others = members(constraint, rng)
+    for _ in range(50):
+        v = rng.normal(size=4) * 2
+        p = constraint.project(v)
+        assert np.allclose(constraint.project(p), p, atol=1e-12)
+        # the variational inequality <v - p, z - p> <= 0 for every member z characterises the projection
+        assert max((v - p) @ (z - p) for z in others) <= 1e-10
+
+
+@pytest.mark.parametrize("constraint", [None, L2Ball(0.8), L1Ball(0.8), Box(-0.3, 0.5)], ids=repr)
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.4, 1.0])
+def test_proximal_map_of_the_sum_is_exact(constraint, l1_ratio):
+    rng = np.random.default_rng(1)
+    penalty = ElasticNet(0.7, l1_ratio)
+    step_map = proximal(penalty, constraint, 3)
+    candidates = [rng.normal(size=3) for _ in range(4000)]
+    for _ in range(5):
+        v, step = rng.normal(size=3) * 2, 0.6
+        w = step_map(v, step)
+
+        def objective(z, v=v, step=step):
+            return (z - v) @ (z - v) / (2 * step) + penalty.value(z)
+
+        for z in candidates:
+            feasible = z if constraint is None else constraint.project(z)
+            assert objective(w) <= objective(feasible) + 1e-12
+
+
+def test_prox_matches_a_numerical_minimiser():
+    penalty = ElasticNet(0.5, 0.3)
+    v = np.array([2.0, -1.5, 0.05])
+    found = minimize(
+        lambda z: (z - v) @ (z - v) / 0.8 + penalty.value(z), np.zeros(3), method="Nelder-Mead", tol=1e-12
+    ).x
+    assert np.allclose(penalty.prox(v, 0.4), found, atol=1e-5)
+
+
+def test_the_intercept_is_free():
+    step_map = proximal(ElasticNet(10.0, 0.5), L2Ball(0.1), 2)
+    assert step_map(np.array([5.0, 5.0, 7.0]), 1.0)[2] == 7.0
+
+
+def test_l1_is_a_constant_on_the_simplex():
+    v = np.array([0.1, 0.9, -0.4])
+    assert np.allclose(proximal(ElasticNet(5.0, 1.0), Simplex(), 3)(v, 1.0), Simplex().project(v))
+
+
+def test_soft_threshold_keeps_signs():
+    assert list(soft_threshold(np.array([-2.0, 0.3, 2.0]), 0.5)) == [-1.5, 0.0, 1.5]
