@@ -1,0 +1,113 @@
+"""Second moments are exact integer sums of products of truncated, clipped rows."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpdist.errors import DataError
+from dpdist.kernels import moments
+from dpdist.kernels.clip import clip_l2
+from dpdist.kernels.grid import to_units
+from dpdist.kernels.moments import moment_grid, second_moment, unpack_symmetric
+
+
+def bad_rows(n, d, seed):
+    X = np.random.default_rng(seed).normal(size=(n, d)) * 2
+    X[0, 0], X[1, -1], X[2], X[3], X[4] = np.nan, -np.inf, 1e308, 5e-324, 0.0
+    return X
+
+
+def exact(X, row_norm, intercept):
+    h = np.sqrt(moment_grid(np.hypot(row_norm, intercept)))
+    units = to_units(clip_l2(X, row_norm), h).astype(object)
+    if intercept:
+        column = np.where(np.isfinite(X).all(axis=1), int(Fraction(intercept) / Fraction(float(h))), 0)
+        units = np.hstack([units, column.astype(object)[:, None]])
+    return units, units.T @ units
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("row_norm, intercept", [(1.0, 0.0), (1.0, 1.0), (3.7, 0.2), (1e-20, 1e3)])
+def test_matches_python_integers(dtype, row_norm, intercept):
+    with np.errstate(over="ignore"):
+        X = bad_rows(300, 7, 0).astype(dtype)
+    units, expected = exact(X, row_norm, intercept)
+    packed = second_moment(X, row_norm, intercept=intercept)
+    assert packed.dtype == np.int64
+    assert np.array_equal(unpack_symmetric(packed).astype(object), expected)
+    limit = Fraction(row_norm) ** 2 + Fraction(intercept) ** 2
+    grid = Fraction(moment_grid(np.hypot(row_norm, intercept)))
+    for row in units:
+        assert sum(int(u) ** 2 for u in row) * grid <= limit
+        assert max(abs(int(u)) for u in row) <= 2**20
+
+
+def test_full_panels_are_exact():
+    # Every entry at its largest: a panel's sums reach 2**52, the place where float64 would start to round.
+    X = np.tile([[1 - 1e-9, 2.0**-20]], (3 * moments.PANEL_ROWS + 17, 1)) * [1.0, 0.5]
+    units, expected = exact(X[:1], 1.0, 0.0)
+    assert units[0, 0] == 2**20 - 1
+    packed = second_moment(X, 1.0)
+    assert [int(v) for v in packed] == [len(X) * int(expected[i, j]) for i, j in ((0, 0), (0, 1), (1, 1))]
+
+
+def test_any_split_gives_the_same_integers():
+    X = bad_rows(9001, 5, 1)
+    whole = second_moment(X, 1.5, intercept=0.5)
+    order = np.random.default_rng(2).permutation(len(X))
+    assert np.array_equal(second_moment(X[order], 1.5, intercept=0.5), whole)
+    for size in (7, 1000, 4096, 5000):
+        m = 700 if size == 7 else len(X)
+        parts = [second_moment(X[i : min(i + size, m)], 1.5, intercept=0.5) for i in range(0, m, size)]
+        assert np.array_equal(sum(parts), second_moment(X[:m], 1.5, intercept=0.5))
+
+
+def test_replacing_a_row():
+    rng = np.random.default_rng(3)
+    r, grid = 1.3, Fraction(moment_grid(1.3))
+    worst = 0.0
+    for _ in range(300):
+        a, b = rng.normal(size=(2, 1, 3)) * 10.0 ** rng.uniform(-3, 3, (2, 1, 1))
+        difference = unpack_symmetric(second_moment(a, r)).astype(object) - unpack_symmetric(second_moment(b, r))
+        frobenius2 = sum(int(v) ** 2 for v in difference.ravel()) * grid**2
+        assert frobenius2 <= 2 * Fraction(r) ** 4
+        eigenvalues = np.linalg.eigvalsh(difference.astype(float)) * float(grid)
+        assert np.abs(eigenvalues).max() <= r**2 * (1 + 1e-13)
+        worst = max(worst, float(frobenius2) ** 0.5 / (np.sqrt(2) * r**2))
+    assert worst > 0.99
+
+
+def test_close_to_numpy():
+    X = np.random.default_rng(4).normal(size=(5000, 6))
+    X /= np.linalg.norm(X, axis=1)[:, None] * 1.001
+    matrix = unpack_symmetric(second_moment(X, 1.0).astype(float)) * moment_grid(1.0)
+    np.testing.assert_allclose(matrix, X.T @ X, atol=5000 * 2.0**-19)
+
+
+def test_python_integers_beyond_int64(monkeypatch):
+    X = bad_rows(100, 3, 5)
+    expected = second_moment(X, 1.0)
+    monkeypatch.setattr(moments, "fits_int64", lambda n_rows, unit_bound: n_rows < 100)
+    wide = second_moment(X, 1.0)
+    assert wide.dtype == object and wide.tolist() == expected.tolist()
+    assert isinstance(wide[0], int)
+
+
+def test_unpacking():
+    matrix = unpack_symmetric(np.arange(6))
+    assert matrix.tolist() == [[0, 1, 2], [1, 3, 4], [2, 4, 5]]
+    with pytest.raises(ValueError, match="triangle"):
+        unpack_symmetric(np.arange(5))
+
+
+def test_refuses():
+    with pytest.raises(ValueError, match="row_norm"):
+        second_moment(np.ones((2, 2)), np.inf)
+    with pytest.raises(ValueError, match="intercept"):
+        second_moment(np.ones((2, 2)), 1.0, intercept=-1.0)
+    with pytest.raises(DataError):
+        second_moment(np.ones(3), 1.0)
+    assert second_moment(np.empty((0, 2)), 1.0).tolist() == [0, 0, 0]
