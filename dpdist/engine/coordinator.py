@@ -1,0 +1,316 @@
+"""The only door to the data in the central model.
+
+A `Coordinator` plans (from public numbers), charges the ledger, asks the shards, adds noise, journals, and hands out
+the released value. Nobody else ever sees an un-noised sum, and noise meets data in one place: `Coordinator._draw`.
+
+The order of things, which is what makes a crash harmless:
+
+1. `Coordinator.plan` calibrates the noise and asks the ledger whether the plan fits: a run that can't be paid for is
+   refused before any row is read;
+2. the shards are loaded (an unreadable chunk stops the run here, for free), then the whole plan is charged, durably;
+3. each release is recorded, summed, and drawn; its value is committed to the journal before anybody gets to see it.
+
+A run that is started again under the same ``run_id`` finds its charge and its released values: it pays nothing for
+them and draws no second noise. A release that was charged but not journalled is drawn anew under the same charge,
+because nobody can have seen the first draw: the journal has one writer, the newest (fencing).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.data import Dataset, Fold
+from dpdist.engine.query import Query
+from dpdist.engine.sampling import Batch
+from dpdist.engine.shards import Prepare, Round, ShardPlan, add_units
+from dpdist.engine.workers import Workers, connect
+from dpdist.errors import BudgetError
+from dpdist.privacy.bits import StreamBits, SystemBits
+from dpdist.privacy.budget import Budget, Neighbours
+from dpdist.privacy.guarantee import Guarantee
+from dpdist.privacy.journal import Journal, RunJournal
+from dpdist.privacy.ledger import Charge, Ledger
+from dpdist.privacy.plan import Item, Plan, calibrate
+from dpdist.privacy.streams import Stream, run_key_from_seed
+
+log = logging.getLogger("dpdist")
+
+RESIDENT_SHARE = 0.5
+"""Shards stay in memory when the prepared data takes at most this share of the workers' memory."""
+
+File = TypeVar("File", Ledger, Journal)
+
+Progress = Callable[[int, int, str], None]
+"""Called after each release with (releases done, releases planned, name of the release): public numbers."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """A private value that left the coordinator, with the noise it carries."""
+
+    index: int
+    name: str
+    release_id: str
+    value: NDArray[np.float64]
+    noise_std: float
+    sensitivity: float
+
+
+class Coordinator:
+    """Plans, charges, releases.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    budget : Budget
+        What this run may spend.
+    arrays : mapping of str to callable
+        The arrays that the queries read, each with the public row-wise map applied to it on reading.
+    neighbours : Neighbours
+    ledger : Ledger, optional
+        Default: the user's ledger file for a stored dataset; one in memory for arrays in memory, whose random id is
+        gone with the process.
+    journal : Journal, optional
+        Default: in the ledger's file.
+    cluster : str, distributed.Client or cluster object, optional
+        See `dpdist.engine.workers.connect`.
+    run_id : str, optional
+        Name of the run; give the same again to resume it after a crash. Default: random.
+    random_state : int, optional
+        For simulation and tests: noise and batches come from this seed, and there is no guarantee.
+    progress : callable, optional
+        See `Progress`.
+
+    Examples
+    --------
+    See `dpdist.central.minimizer` for a user of this class.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        budget: Budget,
+        *,
+        arrays: Mapping[str, Prepare],
+        neighbours: Neighbours = Neighbours.REPLACE_ONE,
+        ledger: Ledger | None = None,
+        journal: Journal | None = None,
+        cluster: Any = None,
+        run_id: str | None = None,
+        random_state: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.dataset = dataset
+        self.budget = budget
+        self.neighbours = neighbours
+        self.run_id = run_id or secrets.token_hex(16)
+        self.simulation = random_state is not None
+        self.releases: list[Release] = []
+        self._arrays = arrays
+        self._opened: list[Ledger | Journal] = []
+        self._ledger = ledger or self._own(Ledger(":memory:" if dataset.in_memory else None))
+        self._journal = journal or self._own(Journal(self._ledger.path))
+        self._cluster = cluster
+        self._progress = progress
+        self._run_key = None if random_state is None else run_key_from_seed(random_state)
+        self._plan: Plan | None = None
+        self._used: Counter[str] = Counter()
+        self._run: RunJournal | None = None
+        self._workers: Workers | None = None
+        self._charged = False
+
+    def __enter__(self) -> Coordinator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of shards, cluster connection and files."""
+        if self._workers is not None:
+            self._workers.close()
+            self._workers = None
+        if self._run is not None:
+            self._run.close()
+            self._run = None
+        for file in self._opened:
+            file.close()
+
+    def plan(self, items: Sequence[Item]) -> Plan:
+        """Calibrate the noise of ``items`` to the budget, and see that the ledger can pay for it.
+
+        Raises
+        ------
+        BudgetExceeded
+            When it can't. No row has been read.
+        """
+        if self._plan is not None:
+            raise BudgetError("this coordinator has a plan already; make a new Coordinator for another run")
+        plan = calibrate(items, self.budget, self.neighbours)
+        self._ledger.can_afford(self.dataset.id, self._charge_of(plan), run_id=self.run_id)
+        self._plan = plan
+        self._run = self._journal.open(self.run_id)
+        return plan
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What holds once the plan is carried out, whether or not every release of it was used."""
+        return self._planned().guarantee(simulation=self.simulation, unit=self.dataset.schema.unit)
+
+    def release(
+        self, query: Query, item: Item, state: Any = None, rows: Fold | None = None
+    ) -> NDArray[np.float64]:
+        """Ask every shard, add the planned noise, and return the private value.
+
+        Parameters
+        ----------
+        query : Query
+        item : Item
+            The line of the plan that pays: ``plan["gradient"]``. Each can be used ``item.count`` times.
+        state : object
+            Public values that the query needs (the current parameter).
+        rows : Fold, optional
+            The fold to ask; must be the one that the plan charged. Default: all rows.
+        """
+        if item.sampling is not None and query.sensitivity(self.neighbours) < self.neighbours.sum_factor * query.bound:
+            raise BudgetError(
+                f"{type(query).__name__} has a sensitivity below {self.neighbours.sum_factor} times the bound of a row; "
+                "amplification by sampling is proved for sums only. Release it on all rows"
+            )
+        index = self._take(item, rows)
+        release_id = self._release_id(index, query, item)
+        sensitivity = query.sensitivity(self.neighbours) * self.dataset.schema.max_rows_per_unit
+        run = self._open_run()
+        value = run.get(release_id)
+        if value is None:
+            self._begin()
+            self._record(release_id, index, item, sensitivity)
+            value = run.put(release_id, self._draw(query, item, state, rows, sensitivity, index))
+        noise_std = item.mechanism.noise_std(sensitivity)
+        self.releases.append(Release(index, item.name, release_id, value, noise_std, sensitivity))
+        self._report(item)
+        return value
+
+    def _draw(
+        self, query: Query, item: Item, state: Any, rows: Fold | None, sensitivity: float, index: int
+    ) -> NDArray[np.float64]:
+        """Where noise meets data: the one function that sees an un-noised sum."""
+        ask = Round(
+            query,
+            state,
+            start=0 if rows is None else rows.start,
+            stop=self.dataset.n_rows if rows is None else rows.stop,
+            n_rows=self.dataset.n_rows,
+            batch=self._batch(item, index),
+        )
+        total: NDArray[Any] | None = None
+        assert self._workers is not None
+        for summary in self._workers.map(ask):
+            total = add_units(total, summary, ask.wide)
+        assert total is not None, "a dataset has at least one row"
+        statistic, grid = query.statistic(total)
+        self._open_run().check()
+        bits = SystemBits() if self._run_key is None else StreamBits(self._stream("noise", item, index))
+        noisy = item.mechanism.release(statistic, sensitivity / grid, bits)
+        return noisy.astype(np.float64) * grid
+
+    def _begin(self) -> None:
+        """Load the shards, then charge the plan; both once, and in this order."""
+        if self._charged:
+            return
+        self._workers = connect(self._cluster)
+        self._workers.place(self._shard_plans(self._workers))
+        plan = self._planned()
+        label = ", ".join(f"{item.count} x {item.name}" for item in plan.items)
+        self._ledger.open_run(self.dataset.id, self.run_id, plan.digest(), self._charge_of(plan), label=label)
+        self._charged = True
+
+    def _shard_plans(self, workers: Workers) -> list[tuple[ShardPlan, dict[str, list[Any]]]]:
+        """Deal the partitions to one shard per worker thread, in turn, so that a fold reaches all of them."""
+        partitions = self.dataset.partitions
+        n_shards = max(1, min(workers.n_threads, len(partitions)))
+        resident = self.dataset.in_memory or self.dataset.nbytes <= RESIDENT_SHARE * workers.memory
+        plans = []
+        for i in range(n_shards):
+            ranges = tuple(partitions[i::n_shards])
+            sources = {name: [self.dataset.source(name)] * len(ranges) for name in self._arrays}
+            plans.append((ShardPlan(ranges, self._arrays, resident), sources))
+        return plans
+
+    def _take(self, item: Item, rows: Fold | None) -> int:
+        plan = self._planned()
+        fold = None if rows is None else (rows.split_id, rows.index)
+        if plan[item.name] != item or item.fold != fold:
+            raise BudgetError(
+                f"{item.name!r} for fold {fold} is not what the plan paid for; "
+                "release with plan[name] and the fold it names"
+            )
+        if self._used[item.name] >= item.count:
+            raise BudgetError(f"the plan allows {item.count} releases of {item.name!r}, and all of them are spent")
+        self._used[item.name] += 1
+        return sum(self._used.values()) - 1
+
+    def _record(self, release_id: str, index: int, item: Item, sensitivity: float) -> None:
+        cost = item.mechanism.cost
+        self._ledger.record_release(
+            self.run_id,
+            release_id,
+            index,
+            item.name,
+            type(item.mechanism).__name__,
+            item.mechanism.noise_std(sensitivity),
+            sensitivity,
+            f"{cost.kind} {cost.parameter:.6g}",
+        )
+
+    def _release_id(self, index: int, query: Query, item: Item) -> str:
+        """Names a release by public numbers only; a query with other parameters is another release."""
+        run = (self.run_id, self.dataset.id, self._planned().digest(), self.simulation)
+        return hashlib.sha256(repr((run, index, item.name, item.fold, query)).encode()).hexdigest()
+
+    def _batch(self, item: Item, index: int) -> Batch | None:
+        if item.sampling is None:
+            return None
+        key = os.urandom(16) if self._run_key is None else self._stream("batch", item, index).key
+        return Batch(key, item.sampling.rate)
+
+    def _stream(self, purpose: str, item: Item, index: int) -> Stream:
+        """Simulated randomness: the key holds everything that changes the meaning of the draw."""
+        assert self._run_key is not None
+        return Stream(self._run_key, purpose, item=item.name, index=index, plan=self._planned().digest())
+
+    def _charge_of(self, plan: Plan) -> Charge:
+        return Charge(plan.spent.epsilon, plan.spent.delta, self.neighbours, plan.total_mu)
+
+    def _own(self, file: File) -> File:
+        """A file that this coordinator opened, hence closes."""
+        self._opened.append(file)
+        return file
+
+    def _planned(self) -> Plan:
+        if self._plan is None:
+            raise BudgetError("nothing is planned yet: call plan([...]) before release(...)")
+        return self._plan
+
+    def _open_run(self) -> RunJournal:
+        assert self._run is not None
+        return self._run
+
+    def _report(self, item: Item) -> None:
+        done, planned = len(self.releases), sum(i.count for i in self._planned().items)
+        log.info("release %d of %d: %s", done, planned, item.name)
+        if self._progress is not None:
+            self._progress(done, planned, item.name)

@@ -1,0 +1,138 @@
+"""What one worker thread holds: a group of partitions, resident in memory or streamed from the store.
+
+Functions here run inside tasks. They never raise: an exception could carry a row's value, and whether it occurs could
+depend on one. They return a `Failure` with a public sentence instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.engine.query import Block, Query
+from dpdist.engine.sampling import Batch
+from dpdist.errors import DataError
+
+Prepare = Callable[[NDArray[Any]], NDArray[Any]]
+"""A public row-wise map applied to an array as it is read (dtype, encoding of labels)."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A task that could not be done, described without a word about the data."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class Round:
+    """What the coordinator asks of every shard in one round."""
+
+    query: Query
+    state: Any
+    start: int
+    stop: int
+    n_rows: int
+    batch: Batch | None = None
+
+    @property
+    def wide(self) -> bool:
+        """Whether 64 bits might not hold the sum over all rows; a function of public numbers only."""
+        return self.n_rows * self.query.row_units >= 2**62
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """Which rows a shard has, where they come from, and whether they stay in memory."""
+
+    ranges: tuple[tuple[int, int], ...]
+    prepare: Mapping[str, Prepare]
+    resident: bool
+
+
+@dataclass(eq=False)
+class Shard:
+    """The partitions of one worker thread. Not a value: compared and hashed by identity only."""
+
+    plan: ShardPlan
+    sources: Mapping[str, Sequence[Any]]
+    blocks: list[tuple[int, Block]] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[tuple[int, Block]]:
+        if self.plan.resident:
+            yield from self.blocks
+        else:
+            for i, (start, stop) in enumerate(self.plan.ranges):
+                yield start, self._prepared(i, lambda source, rows=(start, stop): source.read(*rows))
+
+    def load(self) -> None:
+        """Read every range once, with all checks; keep the rows if they are to stay."""
+        for i, (start, stop) in enumerate(self.plan.ranges):
+            block = self._prepared(i, lambda source, rows=(start, stop): source.verify(*rows))
+            if self.plan.resident:
+                self.blocks.append((start, block))
+        if self.plan.resident:
+            self.sources = {}
+
+    def _prepared(self, i: int, read: Callable[[Any], NDArray[Any]]) -> Block:
+        """The i-th range; rows that were sent here are there already, others are read."""
+        columns = {name: self.sources[name][i] for name in self.plan.prepare}
+        rows = {name: c if isinstance(c, np.ndarray) else read(c) for name, c in columns.items()}
+        return {name: prepare(rows[name]) for name, prepare in self.plan.prepare.items()}
+
+
+def load_shard(plan: ShardPlan, sources: Mapping[str, Sequence[Any]]) -> Shard | Failure:
+    """A shard whose every partition was read once, before anything is charged."""
+    shard = Shard(plan, sources)
+    with np.errstate(all="ignore"):  # whether a warning appears would depend on the data
+        try:
+            shard.load()
+        except DataError as error:
+            return Failure(str(error))
+        except Exception as error:
+            return Failure(_unexpected("reading", error))
+    return shard
+
+
+def summarise_shard(shard: Shard | Failure, ask: Round) -> NDArray[Any] | Failure | None:
+    """The exact sum of one shard's contributions; None when none of its partitions lies in the asked rows."""
+    if isinstance(shard, Failure):
+        return shard
+    total: NDArray[Any] | None = None
+    with np.errstate(all="ignore"):  # whether a warning appears would depend on the data
+        try:
+            for first, block in shard:
+                part = _summarise_block(first, block, ask)
+                if part is not None:
+                    total = add_units(total, part, ask.wide)
+        except DataError as error:
+            return Failure(str(error))
+        except Exception as error:
+            return Failure(_unexpected(f"summarising for {type(ask.query).__name__}", error))
+    return total
+
+
+def add_units(total: NDArray[Any] | None, part: NDArray[Any], wide: bool) -> NDArray[Any]:
+    """Add integers exactly: in 64 bits where they are known to suffice, else as Python integers."""
+    part = part.astype(object) if wide else part
+    return part.copy() if total is None else total + part
+
+
+def _summarise_block(first: int, block: Block, ask: Round) -> NDArray[np.int64] | None:
+    n = len(next(iter(block.values())))
+    start, stop = max(ask.start - first, 0), min(ask.stop - first, n)
+    if start >= stop:
+        return None
+    if (start, stop) != (0, n):
+        block = {name: rows[start:stop] for name, rows in block.items()}
+    rows = None if ask.batch is None else ask.batch.rows(first + start, first + stop)
+    return ask.query.summarise(block, ask.state, rows)
+
+
+def _unexpected(doing: str, error: Exception) -> str:
+    # the exception's own text may quote a value: only its type is public
+    return f"{doing} a shard failed with {type(error).__name__}; this is a fault of the program or of the machine."

@@ -1,0 +1,195 @@
+"""What the coordinator charges, records, refuses and replays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpdist import Budget, Dataset
+from dpdist.engine.coordinator import Coordinator
+from dpdist.errors import BudgetError, BudgetExceeded, DataError, Fenced, LedgerError
+from dpdist.privacy.composition import Poisson
+from dpdist.privacy.mechanisms import Gaussian
+from dpdist.privacy.plan import Item
+from tests.engine.conftest import ARRAYS, QUERY, gradients
+
+
+def unreadable(rows):
+    raise AssertionError("data was read")
+
+
+def test_a_run_is_charged_once_and_every_release_is_on_file(coordinate, ledger, rows):
+    dataset = Dataset.from_arrays(**rows)
+    with coordinate(dataset) as run:
+        gradients(run)
+    (record,) = ledger.history(dataset.id)
+    assert [r.name for r in record.releases] == ["gradient"] * 3
+    assert record.epsilon == pytest.approx(1.0) and record.epsilon <= 1.0
+    assert ledger.spent(dataset.id).delta <= 1e-6
+
+
+def test_the_noise_has_the_planned_size(rows):
+    dataset = Dataset.from_arrays(**rows)
+    exact = None
+    draws = []
+    for _ in range(60):
+        with Coordinator(dataset, Budget(1.0, 1e-6), arrays=ARRAYS, cluster="threads") as run:
+            draws.append(gradients(run, 1)[0])
+        std = run.releases[0].noise_std
+        assert run.releases[0].sensitivity == 2.0
+        exact = draws[-1] if exact is None else exact
+    spread = np.std(draws, axis=0, ddof=1).mean()
+    # 300 values: the relative error of the estimate has standard deviation 0.041; 6 of those, false alarm < 1e-8
+    assert abs(spread / std - 1) < 0.25
+
+
+def test_two_secure_runs_differ_and_two_simulations_agree(coordinate, rows):
+    dataset = Dataset.from_arrays(**rows)
+    secure = [gradients(coordinate(dataset)) for _ in range(2)]
+    seeded = [gradients(coordinate(dataset, random_state=7)) for _ in range(2)]
+    other = gradients(coordinate(dataset, random_state=8))
+    assert not np.any(secure[0] == secure[1])
+    assert np.array_equal(seeded[0], seeded[1])
+    assert not np.any(seeded[0] == other)
+
+
+def test_a_run_that_cannot_be_paid_for_reads_nothing(ledger, rows):
+    dataset = Dataset.from_arrays(**rows)
+    ledger.set_limit(dataset.id, Budget(0.5, 1e-6))
+    run = Coordinator(dataset, Budget(1.0, 1e-6), arrays={"X": unreadable, "y": unreadable}, ledger=ledger)
+    with pytest.raises(BudgetExceeded, match="limit"):
+        run.plan([Item("gradient", Gaussian())])
+    assert ledger.history(dataset.id) == []
+
+
+def test_an_unreadable_chunk_costs_nothing(coordinate, ledger, rows, tmp_path):
+    dataset = Dataset.from_arrays(tmp_path / "rows.zarr", partition_rows=4096, **rows)
+    chunk = tmp_path / "rows.zarr" / "y" / "c" / "2"
+    chunk.write_bytes(chunk.read_bytes()[:-100])
+    with coordinate(dataset) as run:
+        item = run.plan([Item("gradient", Gaussian())])["gradient"]
+        with pytest.raises(DataError, match="'y', rows 8192:12288"):
+            run.release(QUERY, item, np.zeros(5))
+    assert ledger.history(dataset.id) == []
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_streamed_and_resident_shards_give_the_same_release(coordinate, rows, tmp_path, monkeypatch, share):
+    monkeypatch.setattr("dpdist.engine.coordinator.RESIDENT_SHARE", share)
+    dataset = Dataset.from_arrays(tmp_path / "rows.zarr", partition_rows=4096, **rows)
+    here = gradients(coordinate(Dataset.from_arrays(**rows), random_state=1))
+    assert np.array_equal(gradients(coordinate(dataset, random_state=1)), here)
+
+
+def test_a_streamed_dataset_is_checked_before_it_is_charged(coordinate, ledger, rows, tmp_path, monkeypatch):
+    monkeypatch.setattr("dpdist.engine.coordinator.RESIDENT_SHARE", 0.0)
+    dataset = Dataset.from_arrays(tmp_path / "rows.zarr", partition_rows=4096, **rows)
+    (tmp_path / "rows.zarr" / "X" / "c" / "3" / "0").unlink()
+    with coordinate(dataset) as run:
+        item = run.plan([Item("gradient", Gaussian())])["gradient"]
+        with pytest.raises(DataError, match="missing"):
+            run.release(QUERY, item, np.zeros(5))
+    assert ledger.history(dataset.id) == []
+
+
+def test_a_resumed_run_replays_and_pays_nothing(coordinate, ledger, rows):
+    dataset = Dataset.from_arrays(**rows)
+    first = gradients(coordinate(dataset, run_id="monday"))
+    again = gradients(coordinate(dataset, run_id="monday"))
+    assert np.array_equal(first, again)
+    assert len(ledger.history(dataset.id)) == 1
+
+
+def test_a_complete_journal_needs_no_data(ledger, rows):
+    dataset = Dataset.from_arrays(**rows)
+    options = {"ledger": ledger, "run_id": "monday", "cluster": "threads"}
+    with Coordinator(dataset, Budget(1.0, 1e-6), arrays=ARRAYS, **options) as run:
+        first = gradients(run)
+    with Coordinator(
+        dataset, Budget(1.0, 1e-6), arrays={"X": unreadable, "y": unreadable}, **options
+    ) as run:
+        assert np.array_equal(gradients(run), first)
+
+
+def test_a_run_id_names_one_plan(coordinate, rows):
+    dataset = Dataset.from_arrays(**rows)
+    gradients(coordinate(dataset, run_id="monday"), 3)
+    with pytest.raises(LedgerError, match="different plan"):
+        gradients(coordinate(dataset, run_id="monday"), 4)
+
+
+def test_the_older_of_two_coordinators_is_fenced_off(coordinate, ledger, rows):
+    dataset = Dataset.from_arrays(**rows)
+    items = [Item("gradient", Gaussian(), count=2)]
+    old, new = coordinate(dataset, run_id="monday"), coordinate(dataset, run_id="monday")
+    item = old.plan(items)["gradient"]
+    value = old.release(QUERY, item, np.zeros(5))
+    new.plan(items)
+    with pytest.raises(Fenced):
+        old.release(QUERY, item, np.ones(5))
+    assert np.array_equal(new.release(QUERY, item, np.zeros(5)), value)
+    assert len(ledger.history(dataset.id)) == 1
+
+
+def test_only_what_was_planned_can_be_released(coordinate, rows):
+    dataset = Dataset.from_arrays(**rows)
+    with coordinate(dataset) as run:
+        with pytest.raises(BudgetError, match="plan"):
+            run.release(QUERY, Item("gradient", Gaussian()), np.zeros(5))
+        item = run.plan([Item("gradient", Gaussian(), count=1)])["gradient"]
+        with pytest.raises(BudgetError, match="not what the plan paid for"):
+            run.release(QUERY, Item("gradient", Gaussian().at(100.0)), np.zeros(5))
+        with pytest.raises(BudgetError, match="fold"):
+            run.release(QUERY, item, np.zeros(5), rows=dataset.split(4)[0])
+        run.release(QUERY, item, np.zeros(5))
+        with pytest.raises(BudgetError, match="all of them are spent"):
+            run.release(QUERY, item, np.zeros(5))
+
+
+def test_folds_compose_in_parallel(coordinate, ledger, rows):
+    dataset = Dataset.from_arrays(**rows)
+    folds = dataset.split(4)
+    with coordinate(dataset, random_state=0) as run:
+        items = [Item(f"fold {f.index}", Gaussian(), fold=(f.split_id, f.index)) for f in folds]
+        plan = run.plan(items)
+        for fold in folds:
+            run.release(QUERY, plan[f"fold {fold.index}"], np.zeros(5), rows=fold)
+    assert len({r.noise_std for r in run.releases}) == 1
+    one = coordinate(dataset, random_state=0).plan([Item("gradient", Gaussian())])
+    assert run.releases[0].noise_std == pytest.approx(one["gradient"].mechanism.noise_std(2.0), rel=1e-6)
+
+
+def test_poisson_batches_have_the_expected_size(coordinate, rows):
+    dataset = Dataset.from_arrays(**rows)
+    with coordinate(dataset, random_state=0) as run:
+        item = run.plan([Item("gradient", Gaussian(), count=20, sampling=Poisson(0.25))])["gradient"]
+        batches = [run._batch(item, i) for i in range(20)]
+    sizes = np.array([len(b.rows(0, dataset.n_rows)) for b in batches])
+    # binomial(20000, 1/4) has standard deviation 61; seven of those
+    assert np.all(np.abs(sizes - 5000) < 430)
+    assert len({b.key for b in batches}) == 20
+
+
+def test_batches_do_not_depend_on_how_rows_are_cut():
+    from dpdist.engine.sampling import Batch
+
+    batch = Batch(bytes(range(16)), 0.1)
+    whole = batch.rows(0, 30_000)
+    for size in (1, 1000, 4096, 7777):
+        parts = [batch.rows(a, min(a + size, 30_000)) + a for a in range(0, 30_000, size)]
+        assert np.array_equal(np.concatenate(parts), whole)
+        if size == 1:
+            break
+    assert "key" not in repr(batch)
+
+
+def test_the_unit_bounds_how_many_rows_a_person_has(coordinate, rows):
+    single = Dataset.from_arrays(**rows)
+    several = Dataset.from_arrays(**rows, unit="person", max_rows_per_unit=3)
+    noise = []
+    for dataset in (single, several):
+        with coordinate(dataset) as run:
+            gradients(run)
+        noise.append(run.releases[0].noise_std)
+    assert noise[1] == pytest.approx(3 * noise[0])
+    assert "person" in run.guarantee.text
