@@ -1,0 +1,51 @@
+"""The public row-wise maps that turn stored arrays into what the kernels read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.errors import DataError
+
+
+def features(rows: NDArray[Any]) -> NDArray[Any]:
+    """C-contiguous float32 (kept) or float64 (everything else); no copy where none is needed."""
+    dtype = np.float32 if rows.dtype == np.float32 else np.float64
+    return np.ascontiguousarray(rows, dtype=dtype)
+
+
+def targets(rows: NDArray[Any]) -> NDArray[np.float64]:
+    """Real-valued labels as float64."""
+    return np.ascontiguousarray(rows, dtype=np.float64).reshape(len(rows))
+
+
+@dataclass(frozen=True)
+class ClassCodes:
+    """Labels as numbers: -1/+1 for two classes, 0, 1, ... for more; a label outside the public list becomes NaN.
+
+    A NaN label makes its row a null row (it contributes nothing), so an undeclared label changes no error and no
+    count.
+    """
+
+    classes: tuple[Any, ...]
+
+    def __call__(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+        rows = rows.reshape(len(rows))
+        codes = np.full(len(rows), np.nan)
+        numbers = (-1.0, 1.0) if len(self.classes) == 2 else range(len(self.classes))
+        for label, number in zip(self.classes, numbers, strict=True):
+            codes[rows == label] = number
+        return codes
+
+    def check_dtype(self, stored: str) -> None:
+        """Refuse labels of another kind than the declared ones: every row would be null."""
+        declared = np.asarray(self.classes)
+        textual = {"U", "S", "O", "T"}
+        if (declared.dtype.kind in textual) != (np.dtype(stored).kind in textual):
+            raise DataError(
+                f"the labels are stored as {stored}, but classes={list(self.classes)!r} are {declared.dtype}: no label "
+                "could ever match. Declare the classes as the values that are stored."
+            )

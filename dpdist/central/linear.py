@@ -1,0 +1,182 @@
+"""Logistic regression, linear regression and linear support vector machines under differential privacy.
+
+Thin subclasses of `dpdist.central.minimizer.Minimizer`: a loss, an elastic-net penalty and scikit-learn's way of
+predicting. All parameters of `Minimizer` but ``loss`` and ``penalty`` are theirs as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+from sklearn.base import ClassifierMixin, RegressorMixin
+
+from dpdist.central.columns import ClassCodes
+from dpdist.central.minimizer import Minimizer
+from dpdist.constraints import ElasticNet
+from dpdist.engine.shards import Prepare
+from dpdist.errors import MissingBound
+from dpdist.losses import Loss
+
+
+class _LinearModel(Minimizer):
+    """An elastic-net penalty with scikit-learn's parameters."""
+
+    alpha: float
+    l1_ratio: float
+
+    def _penalty(self) -> ElasticNet | None:
+        return ElasticNet(self.alpha, self.l1_ratio) if self.alpha else None
+
+
+class _LinearClassifier(ClassifierMixin, _LinearModel):
+    """Two classes, or one against the rest with the budget divided among the classes."""
+
+    classes: Sequence[Any] | None
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most likely class of each row."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return self.classes_[(scores > 0).astype(int)]
+        return self.classes_[np.argmax(scores, axis=1)]
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.classes is None:
+            raise MissingBound(
+                "classes is missing: pass the list of labels that can occur, for example classes=[0, 1]. It is public; "
+                "reading it off the data would tell whether a rare label is there. Rows with another label count as "
+                "empty"
+            )
+        if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
+            raise MissingBound(f"classes must name at least two different labels, got {list(self.classes)!r}")
+
+    def _prepare_labels(self, stored: str) -> Prepare:
+        assert self.classes is not None
+        self.classes_ = np.asarray(self.classes)
+        codes = ClassCodes(tuple(self.classes))
+        codes.check_dtype(stored)
+        return codes
+
+    def _n_problems(self) -> int:
+        assert self.classes is not None
+        return len(self.classes) if len(self.classes) > 2 else 1
+
+    def _store(self, solutions: NDArray[np.float64], intercept: float) -> None:
+        d = self.n_features_in_
+        self.coef_ = solutions[:, :d]
+        self.intercept_ = intercept * solutions[:, d] if intercept else np.zeros(len(solutions))
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Signed distances: one column per class, or a single number per row for two classes."""
+        scores = super().decision_function(X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+
+class LogisticRegression(_LinearClassifier):
+    """Logistic regression, ``P(y = 1 | x) = 1/(1 + exp(-<x, w> - b))``.
+
+    Parameters
+    ----------
+    classes : sequence
+        The public list of labels. Required.
+    alpha : float, default 1e-4
+        Strength of the penalty ``alpha (l1_ratio ||w||_1 + (1 - l1_ratio)/2 ||w||^2)`` added to the mean loss.
+    l1_ratio : float, default 0
+        0 is ridge, 1 is lasso.
+    **common
+        All parameters of `Minimizer` but loss and penalty: ``epsilon``, ``delta``, ``row_norm``, ``solver``, ...
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20_000, 2)) / 2
+    >>> y = np.where(X[:, 0] > 0, "yes", "no")
+    >>> model = LogisticRegression(classes=["no", "yes"], epsilon=1.0, delta=1e-6, row_norm=1.0, random_state=0)
+    >>> model.fit(X, y).predict([[1.0, 0.0], [-1.0, 0.0]])
+    array(['yes', 'no'], dtype='<U3')
+    >>> print(model.guarantee_.text)  # doctest: +ELLIPSIS
+    Simulation...
+    """
+
+    _fixed = ("loss", "penalty")
+
+    def __init__(
+        self, *, classes: Sequence[Any] | None = None, alpha: float = 1e-4, l1_ratio: float = 0.0, **common: Any
+    ) -> None:
+        super().__init__("logistic", **common)
+        self.classes = classes
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probability of each class; with more than two, one against the rest, scaled to sum to 1."""
+        p = expit(self.decision_function(X))
+        if p.ndim == 1:
+            return np.column_stack([1 - p, p])
+        return p / p.sum(axis=1, keepdims=True)
+
+    def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
+        """Logarithm of `predict_proba`."""
+        return np.log(self.predict_proba(X))
+
+
+class LinearSVC(_LinearClassifier):
+    """Linear support vector machine with the smoothed hinge loss.
+
+    Parameters are those of `LogisticRegression`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20_000, 2)) / 2
+    >>> model = LinearSVC(classes=[0, 1], epsilon=1.0, delta=1e-6, row_norm=1.0, random_state=0)
+    >>> model.fit(X, (X[:, 0] > 0).astype(int)).predict([[1.0, 0.0], [-1.0, 0.0]])
+    array([1, 0])
+    """
+
+    _fixed = ("loss", "penalty")
+
+    def __init__(
+        self, *, classes: Sequence[Any] | None = None, alpha: float = 1e-4, l1_ratio: float = 0.0, **common: Any
+    ) -> None:
+        super().__init__("smoothed-hinge", **common)
+        self.classes = classes
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+
+
+class LinearRegression(RegressorMixin, _LinearModel):
+    """Linear regression with the squared or the Huber loss.
+
+    Parameters
+    ----------
+    loss : str or Loss, default "squared"
+        ``"squared"`` needs ``clip_norm``; ``"huber"`` (or ``Huber(threshold)``) is bounded by itself.
+    alpha, l1_ratio : float
+        As in `LogisticRegression`.
+    **common
+        All parameters of `Minimizer` but penalty.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(20_000, 2)) / 2**0.5
+    >>> y = X @ [1.0, -2.0] + 0.1 * rng.normal(size=20_000)
+    >>> model = LinearRegression(clip_norm=2.0, epsilon=1.0, delta=1e-6, row_norm=1.0, random_state=0)
+    >>> model.fit(X, y).score(X, y) > 0.9
+    True
+    """
+
+    _fixed = ("penalty",)
+
+    def __init__(
+        self, *, loss: str | Loss = "squared", alpha: float = 1e-4, l1_ratio: float = 0.0, **common: Any
+    ) -> None:
+        super().__init__(loss, **common)
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio

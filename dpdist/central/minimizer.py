@@ -1,0 +1,365 @@
+"""Private empirical risk minimisation for generalised linear models: loss x constraint x private oracle x loop.
+
+``minimise  (1/n) sum_i l(<x_i, w> + b, y_i) + penalty(w)   over w in constraint``
+
+`Minimizer` is the general estimator; `dpdist.central.linear` has the thin subclasses with the names that scikit-learn
+users know. A method is a choice of parameters (seed 000, section 3.1.5):
+
+======== ==================================================================================
+method   parameters
+======== ==================================================================================
+dp-gd    ``solver="gradient"``
+dp-agd   ``solver="accelerated"``
+dp-sgd   ``solver="gradient", rows="sample", combine="tail-average"``
+======== ==================================================================================
+
+Why it is private: a row enters only through gradient sums whose per-row contributions are clipped to a public norm,
+summed exactly, and released with Gaussian noise; everything after a release is post-processing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpdist.central.columns import features, targets
+from dpdist.central.inputs import as_dataset
+from dpdist.central.queries import GradientSum, LargestEigenvalue
+from dpdist.central.schedule import Schedule, schedule
+from dpdist.constraints import Constraint, Penalty, proximal
+from dpdist.engine.coordinator import Coordinator
+from dpdist.engine.shards import Prepare
+from dpdist.errors import BudgetError, MissingBound
+from dpdist.losses import Loss, by_name
+from dpdist.privacy.budget import Budget, Neighbours
+from dpdist.privacy.plan import Plan, calibrate
+from dpdist.solvers.loops import drive, nesterov_momentum, prox_gradient
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The public bounds of a fit, resolved from the parameters."""
+
+    row_norm: float
+    clip_norm: float
+    intercept: float
+
+    @property
+    def squared(self) -> float:
+        """Largest squared norm of a row with its constant feature."""
+        return self.row_norm**2 + self.intercept**2
+
+
+class Minimizer(BaseEstimator):
+    """Minimise a private mean loss of a linear predictor.
+
+    Parameters
+    ----------
+    loss : str or Loss, default "logistic"
+        ``"logistic"``, ``"squared"``, ``"huber"``, ``"smoothed-hinge"`` or any `dpdist.losses.Loss`.
+    penalty : Penalty, optional
+        For example ``ElasticNet(1e-4)``; public, hence free. Not applied to the intercept.
+    constraint : Constraint, optional
+        For example ``L2Ball(10.0)``.
+    solver : {"auto", "gradient", "accelerated"}
+        The loop. ``"auto"`` decides from public numbers only; the choice is in ``solver_``.
+    gradient : {"norm"}
+        How a row's contribution is bounded: its gradient is clipped in the l2 norm.
+    rows : {"all", "sample"}
+        Each round reads all rows, or a Poisson sample of them.
+    combine : {"auto", "last", "tail-average"}
+        What is returned: the last iterate or the mean of the last half. ``"auto"`` is the last one for ``rows="all"``
+        and the mean for ``rows="sample"``.
+    epsilon, delta : float
+        The budget of this fit. ``delta`` has to be given: far below one over the number of rows.
+    row_norm : float
+        Public bound on the l2 norm of a row's features; longer rows are scaled down to it. Required.
+    clip_norm : float, optional
+        Public bound on the l2 norm of a row's gradient. Default: what ``row_norm`` and the loss imply; required
+        where the loss has no bounded derivative (squared).
+    fit_intercept : bool, default True
+        Adds a constant feature of size ``row_norm / sqrt(n_features)``, which costs 1/(2 n_features) more noise.
+    n_rounds : int, optional
+        Public number of gradients. Default: by the measured rule of `dpdist.central.schedule`.
+    step_size : float, optional
+        Public step size. Default: from a privately released smoothness (1 % of the budget).
+    batch_rate : float, default 0.02
+        Chance of each row to be in a round, for ``rows="sample"``.
+    neighbours : {"replace-one", "add-or-remove-one"}
+        Between which datasets the guarantee holds.
+    n_public : int, optional
+        Declared number of rows to divide by; required for ``"add-or-remove-one"``, where the true one is private.
+    ledger : Ledger, optional
+        Where the budget is charged. Default: the user's ledger file; in memory for arrays in memory.
+    cluster : str, Client or cluster, optional
+        ``None``: the active Dask client, else threads; or a scheduler's address, or a cluster object.
+    run_id : str, optional
+        Name this fit to be able to resume it after a crash: fit again with the same ``run_id``.
+    random_state : int, optional
+        Simulation only: noise from a seed, no guarantee.
+    verbose : int, default 0
+        1 prints a line per release to standard error.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_features,)
+    intercept_ : float
+    guarantee_ : Guarantee
+        What holds, and why.
+    plan_ : Plan
+        What was released with which noise, fixed before any data was read.
+    releases_ : list of Release
+    history_ : list of arrays
+        The released iterates (coefficients, then intercept) at which gradients were asked.
+    n_iter_ : int
+        The public number of rounds.
+    solver_ : str
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpdist.constraints import ElasticNet
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20_000, 3)) / 2
+    >>> y = np.where(X @ [2.0, -1.0, 0.0] > 0, 1, -1)
+    >>> model = Minimizer("logistic", ElasticNet(1e-3), epsilon=1.0, delta=1e-6, row_norm=1.0, random_state=0)
+    >>> bool(model.fit(X, y).coef_[0] > 0 > model.coef_[1])
+    True
+    """
+
+    _fixed: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Show a subclass's inherited parameters in its signature, which is where scikit-learn looks for them.
+
+        A subclass writes ``__init__(self, *, own=..., **common)``; parameters named in ``_fixed`` are left out.
+        """
+        super().__init_subclass__(**kwargs)
+        own = inspect.signature(cls.__init__).parameters
+        inherited = inspect.signature(Minimizer.__init__).parameters
+        explicit = [p for p in own.values() if p.kind is not p.VAR_KEYWORD]
+        common = [
+            p.replace(kind=p.KEYWORD_ONLY) for p in inherited.values() if p.name not in own and p.name not in cls._fixed
+        ]
+        cls.__init__.__signature__ = inspect.Signature([*explicit, *common])  # type: ignore[attr-defined]
+
+    def __init__(
+        self,
+        loss: str | Loss = "logistic",
+        penalty: Penalty | None = None,
+        constraint: Constraint | None = None,
+        *,
+        solver: str = "auto",
+        gradient: str = "norm",
+        rows: str = "all",
+        combine: str = "auto",
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        row_norm: float | None = None,
+        clip_norm: float | None = None,
+        fit_intercept: bool = True,
+        n_rounds: int | None = None,
+        step_size: float | None = None,
+        batch_rate: float = 0.02,
+        neighbours: str = "replace-one",
+        n_public: int | None = None,
+        ledger: Any = None,
+        cluster: Any = None,
+        run_id: str | None = None,
+        random_state: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.loss = loss
+        self.penalty = penalty
+        self.constraint = constraint
+        self.solver = solver
+        self.gradient = gradient
+        self.rows = rows
+        self.combine = combine
+        self.epsilon = epsilon
+        self.delta = delta
+        self.row_norm = row_norm
+        self.clip_norm = clip_norm
+        self.fit_intercept = fit_intercept
+        self.n_rounds = n_rounds
+        self.step_size = step_size
+        self.batch_rate = batch_rate
+        self.neighbours = neighbours
+        self.n_public = n_public
+        self.ledger = ledger
+        self.cluster = cluster
+        self.run_id = run_id
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> Minimizer:
+        """Fit to arrays (``fit(X, y)``) or to a stored dataset (``fit(dataset)``)."""
+        self._check_parameters()
+        dataset = as_dataset(self, X, y)
+        prepare = self._prepare_labels(dataset.arrays["y"].dtype)
+        neighbours = Neighbours(self.neighbours)
+        n = self._divisor(dataset.n_rows, neighbours)
+        budget = Budget(self.epsilon, self.delta or 0.0)
+        budget.warn_if_delta_is_large(n)
+        course = self._schedule(n, self.n_features_in_, budget)
+        with Coordinator(
+            dataset,
+            budget,
+            arrays={"X": features, "y": prepare},
+            neighbours=neighbours,
+            ledger=self.ledger,
+            cluster=self.cluster,
+            run_id=self.run_id,
+            random_state=self.random_state,
+            progress=_print_progress if self.verbose else None,
+        ) as coordinator:
+            self.plan_ = coordinator.plan(course.items())
+            self._minimise(coordinator, course, n)
+            self.guarantee_ = coordinator.guarantee
+            self.releases_ = coordinator.releases
+        self.solver_ = course.solver
+        self.n_iter_ = course.n_rounds
+        return self
+
+    def plan(self, n_rows: int, n_features: int) -> Plan:
+        """What a fit would release, with which noise: from public numbers, without any data."""
+        self._check_parameters()
+        budget = Budget(self.epsilon, self.delta or 0.0)
+        return calibrate(self._schedule(n_rows, n_features, budget).items(), budget, Neighbours(self.neighbours))
+
+    def decision_function(self, X: Any) -> Vector:
+        """The linear predictor ``X @ coef_ + intercept_``."""
+        check_is_fitted(self, "coef_")
+        X = validate_data(self, X, reset=False)
+        return X @ self.coef_.T + self.intercept_
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The linear predictor, or its sign where the loss is one for labels -1 and +1."""
+        u = self.decision_function(X)
+        return np.where(u > 0, 1, -1) if self._loss().labels == "signs" else u
+
+    def _minimise(self, coordinator: Coordinator, course: Schedule, n: int) -> None:
+        """Run the loop once per binary problem; everything here is post-processing of releases."""
+        d, bounds, loss = self.n_features_in_, self._bounds(), self._loss()
+        penalty = self._penalty()
+        step = self.step_size or course.step(self._smoothness(coordinator, course, n))
+        strong = penalty.strong_convexity if penalty is not None else 0.0
+        accelerated = course.solver == "accelerated"
+        momentum = nesterov_momentum(step, strong, course.n_rounds) if accelerated else 0.0
+        expected = n if course.rate is None else course.rate * n
+        assert self.plan_ is not None
+        item = self.plan_["gradient"]
+        solutions = []
+        self.history_: list[Vector] = []
+        for target in range(course.n_problems) if course.n_problems > 1 else [None]:
+            query = GradientSum(loss, bounds.row_norm, bounds.clip_norm, bounds.intercept, target)
+
+            def oracle(w: Vector, query: GradientSum = query) -> Vector:
+                self.history_.append(w)
+                return coordinator.release(query, item, w) / expected
+
+            start = np.zeros(d + (bounds.intercept > 0))
+            loop = prox_gradient(
+                start, proximal(penalty, self.constraint, d), step, course.n_rounds, momentum, course.tail
+            )
+            solutions.append(drive(loop, oracle))
+        self._store(np.array(solutions), bounds.intercept)
+
+    def _store(self, solutions: NDArray[np.float64], intercept: float) -> None:
+        d = self.n_features_in_
+        self.coef_ = solutions[0, :d]
+        self.intercept_ = float(intercept * solutions[0, d]) if intercept else 0.0
+
+    def _smoothness(self, coordinator: Coordinator, course: Schedule, n: int) -> float:
+        """Upper bound on the curvature of the mean loss: private, or the worst case of the bounds."""
+        bounds = self._bounds()
+        curvature = self._loss().curvature_bound
+        worst = curvature * bounds.squared
+        if not course.private_smoothness:
+            return worst
+        query = LargestEigenvalue(self.n_features_in_, bounds.row_norm, n, bounds.intercept)
+        noisy = float(coordinator.release(query, self.plan_["smoothness"])[0])
+        # three standard deviations up: a step that is too long hurts more than one that is too short
+        generous = curvature * (noisy + 3 * coordinator.releases[-1].noise_std) / n
+        return min(max(generous, 1e-6 * worst), worst)
+
+    def _schedule(self, n_rows: int, n_features: int, budget: Budget) -> Schedule:
+        return schedule(
+            solver=self.solver,
+            rows=self.rows,
+            combine=self.combine,
+            n_rows=n_rows,
+            n_features=n_features,
+            n_problems=self._n_problems(),
+            budget=budget,
+            n_rounds=self.n_rounds,
+            batch_rate=self.batch_rate,
+            step_size=self.step_size,
+        )
+
+    def _n_problems(self) -> int:
+        return 1
+
+    def _loss(self) -> Loss:
+        return by_name(self.loss) if isinstance(self.loss, str) else self.loss
+
+    def _penalty(self) -> Penalty | None:
+        return self.penalty
+
+    def _prepare_labels(self, stored: str) -> Prepare:
+        return targets
+
+    def _bounds(self) -> Bounds:
+        assert self.row_norm is not None
+        intercept = self.row_norm / math.sqrt(self.n_features_in_) if self.fit_intercept else 0.0
+        clip_norm = self.clip_norm or self._loss().derivative_bound * math.hypot(self.row_norm, intercept)
+        return Bounds(self.row_norm, clip_norm, intercept)
+
+    def _divisor(self, n_rows: int, neighbours: Neighbours) -> int:
+        if self.n_public is not None:
+            return self.n_public
+        if neighbours is Neighbours.ADD_OR_REMOVE_ONE:
+            raise MissingBound(
+                "neighbours='add-or-remove-one' keeps the number of rows private: declare n_public, the number to "
+                "divide by (an order of magnitude is enough)"
+            )
+        return n_rows
+
+    def _check_parameters(self) -> None:
+        if self.gradient != "norm":
+            raise BudgetError(f"gradient={self.gradient!r} is not known; choose 'norm'")
+        if self.neighbours not in {relation.value for relation in Neighbours}:
+            raise BudgetError(
+                f"neighbours={self.neighbours!r} is not known; choose 'replace-one' or 'add-or-remove-one'"
+            )
+        if self.row_norm is None:
+            raise MissingBound(
+                "row_norm is missing: pass a public bound on the l2 norm of a row's features, known without looking "
+                "at the data (1.0 for normalised rows, sqrt(n_features) for features in [-1, 1]); longer rows are "
+                "scaled down to it. It is never taken from the data, because a bound that follows the data leaks it"
+            )
+        for name in ("row_norm", "clip_norm", "step_size", "n_public"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise MissingBound(f"{name} must be a positive finite number, got {value!r}")
+        if self.clip_norm is None and not math.isfinite(self._loss().derivative_bound):
+            raise MissingBound(
+                f"clip_norm is missing: the {self._loss().name} loss has no bounded derivative, so pass a public bound "
+                "on the l2 norm of a row's gradient (largest residual that should count, times row_norm); larger "
+                "gradients are scaled down to it"
+            )
+
+
+def _print_progress(done: int, planned: int, name: str) -> None:
+    print(f"dpdist: release {done} of {planned} ({name})", file=sys.stderr, flush=True)

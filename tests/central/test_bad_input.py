@@ -1,0 +1,132 @@
+"""Bad input gets one clear error that says what to do, and nothing is charged."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+
+import dask.array as da
+import numpy as np
+import pytest
+
+from dpdist import Budget, Dataset, Ledger, LinearRegression, LogisticRegression, Minimizer
+from dpdist.errors import (
+    BudgetError,
+    BudgetExceeded,
+    ClusterError,
+    DataError,
+    DpdistError,
+    LedgerError,
+    MissingBound,
+)
+
+GOOD = {"classes": [0, 1], "epsilon": 1.0, "delta": 1e-6, "row_norm": 1.0, "n_rounds": 2}
+X = np.random.default_rng(0).normal(size=(500, 3))
+Y = (X[:, 0] > 0).astype(int)
+
+
+def refused(error, match, model, *data):
+    with pytest.raises(error, match=match) as caught:
+        model.fit(*data)
+    assert isinstance(caught.value, DpdistError)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "match"),
+    [
+        ({"row_norm": None}, MissingBound, "row_norm is missing: pass a public bound"),
+        ({"row_norm": -1.0}, MissingBound, "row_norm must be a positive finite number"),
+        ({"row_norm": np.inf}, MissingBound, "row_norm must be a positive finite number"),
+        ({"classes": None}, MissingBound, "classes is missing"),
+        ({"classes": [1]}, MissingBound, "at least two"),
+        ({"epsilon": 0.0}, BudgetError, "epsilon must be a positive"),
+        ({"epsilon": -1.0}, BudgetError, "epsilon must be a positive"),
+        ({"epsilon": np.nan}, BudgetError, "epsilon must be a positive"),
+        ({"delta": 1.0}, BudgetError, "delta must lie in"),
+        ({"delta": None}, BudgetError, "needs delta > 0"),
+        ({"solver": "newton"}, BudgetError, "'auto', 'gradient', 'accelerated'"),
+        ({"rows": "some"}, BudgetError, "'all', 'sample'"),
+        ({"combine": "best"}, BudgetError, "'last'"),
+        ({"gradient": "truncate"}, BudgetError, "'norm'"),
+        ({"neighbours": "replace"}, BudgetError, "'replace-one'"),
+        ({"neighbours": "add-or-remove-one"}, MissingBound, "n_public"),
+        ({"n_rounds": 0}, BudgetError, "n_rounds"),
+        ({"rows": "sample", "batch_rate": 0.0}, BudgetError, "batch_rate"),
+    ],
+    ids=lambda v: repr(v) if isinstance(v, dict) else "",
+)
+def test_parameters(change, error, match):
+    refused(error, match, LogisticRegression(**{**GOOD, **change}), X, Y)
+
+
+def test_the_squared_loss_needs_a_clip():
+    model = LinearRegression(epsilon=1.0, delta=1e-6, row_norm=1.0)
+    refused(MissingBound, "clip_norm is missing", model, X, X[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        ((X, Y[:-1]), "rows"),
+        ((X.astype(object), Y), "object dtype"),
+        ((X, Y.astype(object)), "object dtype"),
+        ((X, np.where(Y, "a", "b")), "classes="),
+        ((X, None), "requires y"),
+        ((X.astype(complex), Y), "[Cc]omplex"),
+    ],
+    ids=["lengths", "object X", "object y", "other kind of labels", "no labels", "complex"],
+)
+def test_arrays(data, match):
+    with pytest.raises(ValueError, match=match):
+        LogisticRegression(**GOOD).fit(*data)
+
+
+def test_a_dask_array_of_unknown_length():
+    unknown = da.from_array(X, chunks=(100, 3))
+    unknown = unknown[unknown[:, 0] > -9]
+    refused(DataError, "compute_chunk_sizes", LogisticRegression(**GOOD), unknown, da.from_array(Y))
+
+
+def test_a_dataset_without_labels():
+    refused(DataError, re.escape("select(X=..., y=...)"), LogisticRegression(**GOOD), Dataset.from_arrays(X=X))
+
+
+def test_a_large_delta_is_warned_about():
+    with pytest.warns(UserWarning, match="not below 1/n_rows"):
+        LogisticRegression(**{**GOOD, "delta": 0.01}).fit(X, Y)
+
+
+def test_an_exceeded_budget_is_refused_and_says_what_is_left():
+    ledger = Ledger(":memory:")
+    dataset = Dataset.from_arrays(X=X, y=Y)
+    ledger.set_limit(dataset.id, Budget(1.5, 1e-5))
+    model = LogisticRegression(**GOOD, ledger=ledger)
+    model.fit(dataset)
+    refused(BudgetExceeded, r"asked \(epsilon 1.*left \(epsilon 0.5", model, dataset)
+    assert len(ledger.history(dataset.id)) == 1
+
+
+def test_a_read_only_ledger(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    Ledger(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA journal_mode=DELETE")
+    uri = tmp_path / "taken"
+    uri.write_text("a file where a folder should be")
+    with pytest.raises(LedgerError, match="ledger|taken"):
+        Ledger(uri / "ledger.sqlite")
+
+
+def test_an_unreachable_scheduler_times_out(monkeypatch):
+    monkeypatch.setattr("dpdist.engine.workers.CONNECT_TIMEOUT", 0.5)
+    ledger = Ledger(":memory:")
+    dataset = Dataset.from_arrays(X=X, y=Y)
+    model = LogisticRegression(**GOOD, ledger=ledger, cluster="tcp://127.0.0.1:9")
+    refused(ClusterError, "cannot reach the Dask scheduler", model, dataset)
+    assert ledger.history(dataset.id) == []
+
+
+def test_minimizer_takes_any_loss_by_name_or_object():
+    with pytest.raises(ValueError, match="unknown loss"):
+        Minimizer("logit", epsilon=1.0, delta=1e-6, row_norm=1.0).fit(X, Y)

@@ -1,0 +1,72 @@
+"""Layers point one way: what each room may import, checked on the source."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "dpdist"
+
+ROOMS = {
+    "errors": set(),
+    "constraints": set(),
+    "losses": set(),
+    "kernels": {"errors", "losses"},
+    "privacy": {"errors"},
+    "data": {"errors", "privacy.streams", "privacy.budget"},
+    "solvers": {"constraints"},
+    "engine": {"errors", "data", "privacy", "kernels"},
+    "central": {"errors", "data", "privacy", "kernels", "losses", "constraints", "solvers", "engine"},
+}
+OUTSIDE = {
+    "kernels": {"numpy", "numba", "scipy"},
+    "losses": {"numpy", "numba", "scipy"},
+    "constraints": {"numpy"},
+    "solvers": {"numpy", "scipy"},
+    "privacy": {"numpy", "scipy", "mpmath", "dp_accounting"},
+    "data": {"numpy", "zarr"},
+    "engine": {"numpy", "dask", "distributed"},
+    "central": {"numpy", "scipy", "sklearn"},
+    "errors": set(),
+}
+MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
+
+
+def imports(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names.add(node.module or "")
+    return names
+
+
+def stdlib(name: str) -> bool:
+    import sys
+
+    return name.split(".")[0] in sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_down(path):
+    room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    for name in imports(path):
+        if stdlib(name):
+            continue
+        top, _, rest = name.partition(".")
+        if top == "dpdist":
+            inside = rest.split(".")[0] == room
+            allowed = any(rest == a or rest.startswith(a + ".") for a in ROOMS[room])
+            assert inside or allowed, f"{room} must not import {name}"
+        else:
+            assert top in OUTSIDE[room], f"{room} must not import {name}"
+
+
+def test_only_the_engine_knows_dask():
+    knows = {p.relative_to(PACKAGE).parts[0] for p in MODULES if {"dask", "distributed"} & {
+        n.split(".")[0] for n in imports(p)}}  # fmt: skip
+    assert knows == {"engine"}
