@@ -21,209 +21,52 @@ contributes the same integers, and integers add exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from numba import extending, njit, types
-from numba.core import cgutils
+from numba import njit
 from numpy.typing import NDArray
 
 from dpdist.errors import DataError
 from dpdist.kernels.clip import check_bound, kappa
 from dpdist.kernels.grid import GRID_BITS
+from dpdist.kernels.vectors import (
+    DERIVATIVE,
+    LABEL,
+    LANES,
+    MARGIN,
+    MOST_ROWS,
+    NORM2,
+    NORM2_HIGH,
+    NORM2_LOW,
+    UNITS,
+    WORK_SIZE,
+    add_truncated,
+    borrow,
+    call_block,
+    dots_and_norms2,
+    row_factors,
+    row_units,
+)
 from dpdist.losses import Loss
 
-ir = cgutils.ir
-intrinsic: Any = extending.intrinsic  # declared with the arguments of the generator, called with those of the result
-
-WIDE = 8  # vectors that are kept in registers
-LANES = 8  # a fixed order of addition: lane j % 8, then a fixed tree; wide enough for every current vector unit
 FLUSH_ROWS = 2**21  # 2**21 rows of at most 2**32 units stay below 2**53, so float64 accumulates them exactly
 MAX_ROWS = 2**31  # and int64 holds the totals of fewer than 2**31 rows
-NORM2_LOW, NORM2_HIGH = 2.0**-400, 2.0**400  # squared norms that need no scaling
 DERIVATIVE_CAP = 2.0**500  # larger derivatives are clipped anyway; capped so that no product overflows
-
-BLOCK_BYTES = 6400
-NUMPY_ROWS = 4096  # rows per call of a derivative in NumPy
-# The scratch of a block: six vectors at fixed distances (so that compilers see that they do not overlap; not a power
-# of two, so that they do not compete for the same cache sets).
-MARGIN, LABEL, NORM2, FACTOR, DERIVATIVE, UNITS = (i * (NUMPY_ROWS + 24) for i in range(6))
-
-_f64 = ir.DoubleType()
-_i1, _i32, _i64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
-_vec = ir.VectorType(_f64, LANES)
-
-
-def _load(builder: Any, base: Any, index: Any, mask: Any = None) -> Any:
-    """Eight consecutive values from ``base[index]`` as float64 lanes; lanes outside the mask are zero and unread."""
-    element = base.type.pointee
-    vector = ir.VectorType(element, LANES)
-    pointer = builder.bitcast(builder.gep(base, [index]), vector.as_pointer())
-    size = 8 if element == _f64 else 4
-    if mask is None:
-        value = builder.load(pointer, align=size)
-    else:
-        name = f"llvm.masked.load.v{LANES}f{8 * size}.p0"
-        kind = ir.FunctionType(vector, [pointer.type, _i32, mask.type, vector])
-        function = cgutils.get_or_insert_function(builder.module, kind, name)
-        value = builder.call(function, [pointer, _i32(size), mask, ir.Constant(vector, None)])
-    return value if element == _f64 else builder.fpext(value, _vec)
-
-
-def _splat(builder: Any, scalar: Any) -> Any:
-    vector = ir.VectorType(scalar.type, LANES)
-    first = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, _i32(0))
-    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_i32, LANES), [0] * LANES))
-
-
-def _tail_mask(builder: Any, n_left: Any) -> Any:
-    lanes = ir.Constant(ir.VectorType(_i64, LANES), list(range(LANES)))
-    return builder.icmp_signed("<", lanes, _splat(builder, n_left))
-
-
-def _remainders(builder: Any, n_left: Any) -> Iterator[tuple[int, Any]]:
-    """One branch of code for each number of vectors that up to 64 columns fill, with the mask of the last one."""
-    for n_vectors in range(1, WIDE + 1):
-        low, high = _i64((n_vectors - 1) * LANES), _i64(n_vectors * LANES)
-        fits = builder.and_(builder.icmp_signed("<", low, n_left), builder.icmp_signed("<=", n_left, high))
-        with builder.if_then(fits):
-            yield n_vectors, _tail_mask(builder, builder.sub(n_left, low))
-
-
-def _slots(builder: Any, n: int) -> list[Any]:
-    """Vector variables, set to zero; LLVM keeps them in registers."""
-    slots = [cgutils.alloca_once(builder, _vec) for _ in range(n)]
-    for slot in slots:
-        builder.store(ir.Constant(_vec, None), slot)
-    return slots
-
-
-def _fold(builder: Any, a: Any, b: Any) -> tuple[Any, Any]:
-    """The lane sums of two vectors down one tree: lanes i and i+4, then i and i+2, then i and i+1 are added."""
-    for width in (4, 2, 1):
-        low = [*range(width), *range(LANES if width == 4 else 2 * width, (LANES if width == 4 else 2 * width) + width)]
-        first, second = (ir.Constant(ir.VectorType(_i32, 2 * width), [i + o for i in low]) for o in (0, width))
-        a = b_sum = builder.fadd(builder.shuffle_vector(a, b, first), builder.shuffle_vector(a, b, second))
-        b = b_sum
-    return builder.extract_element(a, _i32(0)), builder.extract_element(a, _i32(1))
-
-
-@intrinsic
-def _dots_and_norms2(typingctx: Any, X: Any, rows: Any, n: Any, w: Any, dots: Any, norms2: Any) -> Any:
-    """``dots[k] = <x, w>`` and ``norms2[k] = <x, x>`` for ``x = X[rows[k]]``, ``k < n``; ``w`` is padded with zeros."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        matrix, index, weights, dot, norm2 = (
-            context.make_array(signature.args[i])(context, builder, args[i]) for i in (0, 1, 3, 4, 5)
-        )
-        d = cgutils.unpack_tuple(builder, matrix.shape)[1]
-        zero = ir.Constant(_vec, None)
-
-        def base_of(k: Any) -> Any:
-            row = builder.load(builder.gep(index.data, [k]))
-            return builder.gep(matrix.data, [builder.mul(row, d)])
-
-        def add(sums: tuple[Any, Any], x: Any, weight: Any) -> tuple[Any, Any]:
-            dot, norm2 = sums
-            return builder.fadd(dot, builder.fmul(x, weight)), builder.fadd(norm2, builder.fmul(x, x))
-
-        def finish(k: Any, sums: tuple[Any, Any]) -> None:
-            for value, out in zip(_fold(builder, *sums), (dot, norm2), strict=True):
-                builder.store(value, builder.gep(out.data, [k]))
-
-        for n_vectors, mask in _remainders(builder, d):  # short rows: the weights stay in registers
-            loaded = [_load(builder, weights.data, _i64(i * LANES)) for i in range(n_vectors)]
-            with cgutils.for_range(builder, args[2]) as loop:
-                base, sums = base_of(loop.index), (zero, zero)
-                for i, weight in enumerate(loaded):
-                    x = _load(builder, base, _i64(i * LANES), mask if i == n_vectors - 1 else None)
-                    sums = add(sums, x, weight)
-                finish(loop.index, sums)
-        with builder.if_then(builder.icmp_signed(">", d, _i64(WIDE * LANES))):
-            whole = builder.and_(builder.sub(d, _i64(1)), _i64(-LANES))
-            tail = _tail_mask(builder, builder.sub(d, whole))
-            slots = [cgutils.alloca_once(builder, _vec) for _ in range(2)]
-            with cgutils.for_range(builder, args[2]) as loop:
-                base = base_of(loop.index)
-                for slot in slots:
-                    builder.store(zero, slot)
-
-                def step(j: Any, mask: Any = None) -> tuple[Any, Any]:
-                    sums = (builder.load(slots[0]), builder.load(slots[1]))
-                    return add(sums, _load(builder, base, j, mask), _load(builder, weights.data, j))
-
-                with cgutils.for_range_slice(builder, _i64(0), whole, _i64(LANES), _i64) as (j, _):
-                    for value, slot in zip(step(j), slots, strict=True):
-                        builder.store(value, slot)
-                finish(loop.index, step(whole, tail))
-        return context.get_dummy_value()
-
-    return types.void(X, rows, n, w, dots, norms2), codegen
-
-
-@intrinsic
-def _add_truncated(typingctx: Any, totals: Any, X: Any, rows: Any, coefficients: Any, n: Any) -> Any:
-    """``totals[j] += sum_k trunc(coefficients[k] * X[rows[k], j])`` for ``k < n``; exact, so any order will do."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        total, matrix, index, factor = (
-            context.make_array(kind)(context, builder, value)
-            for kind, value in zip(signature.args[:4], args[:4], strict=True)
-        )
-        n_rows = args[4]
-        d = cgutils.unpack_tuple(builder, matrix.shape)[1]
-        truncate = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_vec, [_vec]), "llvm.trunc.v8f64")
-
-        def columns(start: Any, n_vectors: int, mask: Any = None) -> None:
-            slots = _slots(builder, n_vectors)
-            with cgutils.for_range(builder, n_rows) as loop:
-                row = builder.load(builder.gep(index.data, [loop.index]))
-                base = builder.gep(matrix.data, [builder.add(builder.mul(row, d), start)])
-                scale = _splat(builder, builder.load(builder.gep(factor.data, [loop.index])))
-                for i, slot in enumerate(slots):
-                    x = _load(builder, base, _i64(i * LANES), mask if i == n_vectors - 1 else None)
-                    units = builder.call(truncate, [builder.fmul(scale, x)])
-                    builder.store(builder.fadd(builder.load(slot), units), slot)
-            for i, slot in enumerate(slots):  # totals are padded to a multiple of eight
-                where = builder.gep(total.data, [builder.add(start, _i64(i * LANES))])
-                where = builder.bitcast(where, _vec.as_pointer())
-                builder.store(builder.fadd(builder.load(where, align=8), builder.load(slot)), where, align=8)
-
-        # Up to 64 columns at a time stay in registers while the rows of the block stream by; then what is left.
-        wide = builder.and_(d, _i64(-WIDE * LANES))
-        with cgutils.for_range_slice(builder, _i64(0), wide, _i64(WIDE * LANES), _i64) as (start, _):
-            columns(start, WIDE)
-        for n_vectors, mask in _remainders(builder, builder.sub(d, wide)):
-            columns(wide, n_vectors, mask)
-        return context.get_dummy_value()
-
-    return types.void(totals, X, rows, coefficients, n), codegen
-
-
-@intrinsic
-def _call_block(typingctx: Any, address: Any, u: Any, y: Any, params: Any, out: Any, n: Any) -> Any:
-    """Call a loss's compiled block function by its address, so that one kernel serves all losses."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = [context.make_array(signature.args[i])(context, builder, args[i]).data for i in (1, 2, 3, 4)]
-        kind = ir.FunctionType(ir.VoidType(), [*(pointer.type for pointer in data), args[5].type])
-        builder.call(builder.inttoptr(args[0], kind.as_pointer()), [*data, args[5]])
-        return context.get_dummy_value()
-
-    return types.void(address, u, y, params, out, n), codegen
+BLOCK_BYTES = 9600  # of rows in a block: two thirds of the first-level cache are left for what is fetched ahead
+AHEAD = 3  # blocks between the rows at hand and those that are fetched into the second-level cache
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _scale_row(x, z):  # type: ignore[no-untyped-def]
-    """Write ``x * 2**-e`` with largest entry in [1, 2) to ``z``; return ``(2**e, norm of z)``.
+def _scale_row(X, row, z):  # type: ignore[no-untyped-def]
+    """For ``x = X[row]``, write ``x * 2**-e`` with largest entry in [1, 2) to ``z``; return ``(2**e, norm of z)``.
 
     ``(0, 0)`` for a zero row, ``(-1, 0)`` for a row that is not finite.
     """
     largest = 0.0
-    for j in range(x.size):
-        size = abs(np.float64(x[j]))
+    for j in range(X.shape[1]):
+        size = abs(np.float64(X[row, j]))
         if not size < np.inf:
             return -1.0, 0.0
         largest = max(largest, size)
@@ -231,70 +74,46 @@ def _scale_row(x, z):  # type: ignore[no-untyped-def]
         return 0.0, 0.0
     exponent = math.frexp(largest)[1] - 1
     norm2 = 0.0
-    for j in range(x.size):
-        z[j] = math.ldexp(np.float64(x[j]), -exponent)
+    for j in range(X.shape[1]):
+        z[j] = math.ldexp(np.float64(X[row, j]), -exponent)
         norm2 += z[j] * z[j]
     return math.ldexp(1.0, exponent), math.sqrt(norm2)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def _margins(X, y, w, rows, n, real_labels, row_limit, intercept, work, z):  # type: ignore[no-untyped-def]
+@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+def _margins(X, y, w, rows, n, ahead, real_labels, row_limit, intercept, work, z):  # type: ignore[no-untyped-def]
     """Step 1: margins, labels, squared norms and row factors of a block into ``work``; how many rows are out of range.
 
     A label outside the declared set becomes NaN.
     """
-    _dots_and_norms2(X, rows, n, w, work[MARGIN : MARGIN + n], work[NORM2 : NORM2 + n])
+    dots_and_norms2(X, rows, n, w, work, ahead)
     shift = intercept * w[w.size - 1]
     for k in range(n):
         work[LABEL + k] = y[rows[k]]
-    if not real_labels:
-        for k in range(n):
-            work[LABEL + k] = work[LABEL + k] if abs(work[LABEL + k]) == 1.0 else np.nan
-    rare = 0
-    for k in range(n):
-        rare += not ((work[NORM2 + k] >= NORM2_LOW) & (work[NORM2 + k] <= NORM2_HIGH))
-    for k in range(n):
-        ratio = row_limit / math.sqrt(work[NORM2 + k])
-        ratio = ratio if ratio < 1.0 else 1.0
-        work[FACTOR + k] = ratio
-        work[MARGIN + k] = work[MARGIN + k] * ratio + shift
+    rare = row_factors(work, n, row_limit, shift, not real_labels)
     if rare:
         for k in range(n):
             if not ((work[NORM2 + k] >= NORM2_LOW) & (work[NORM2 + k] <= NORM2_HIGH)):
-                x = X[rows[k]]
-                scale, size = _scale_row(x, z)
+                scale, size = _scale_row(X, rows[k], z)
                 if scale < 0.0:
                     work[LABEL + k] = np.nan
                 dot = 0.0
-                for j in range(x.size):
+                for j in range(X.shape[1]):
                     dot += z[j] * w[j]
                 work[MARGIN + k] = dot * min(scale, row_limit / size) + shift if size > 0.0 else shift
     return rare
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy", inline="always")
 def _accumulate(  # type: ignore[no-untyped-def]
-    X, rows, n, rare, largest, by_norm, clip_limit, row_limit, per_grid, intercept, work, z, totals
+    X, rows, n, ahead, rare, largest, by_norm, clip_limit, row_limit, per_grid, intercept, work, z, totals
 ):
     """Steps 2 and 3: coefficients from the derivatives in ``work``, then truncate and add to ``totals``.
 
     Derivatives are clamped to ``largest``; unless that bounds every contribution, ``by_norm`` says to clip by the
     norm as well. ``rows`` is overwritten if there are rows out of range.
     """
-    for k in range(n):
-        c = work[DERIVATIVE + k]
-        c = c if (abs(c) < np.inf) & (abs(work[LABEL + k]) < np.inf) else 0.0
-        c = c if c < largest else largest
-        work[DERIVATIVE + k] = c if c > -largest else -largest
-    if by_norm:
-        for k in range(n):
-            c, ratio = work[DERIVATIVE + k], work[FACTOR + k]
-            clip = clip_limit / (abs(c) * math.sqrt(ratio * ratio * work[NORM2 + k] + intercept * intercept))
-            work[UNITS + k] = c * (clip if clip < 1.0 else 1.0) * per_grid
-    else:
-        for k in range(n):
-            work[UNITS + k] = work[DERIVATIVE + k] * per_grid
-    last = totals.size - 1
+    totals[totals.size - 1] += row_units(work, n, largest, by_norm, clip_limit, per_grid, intercept)
     kept = n
     if rare:
         kept = 0
@@ -302,23 +121,17 @@ def _accumulate(  # type: ignore[no-untyped-def]
             if (work[NORM2 + k] >= NORM2_LOW) & (work[NORM2 + k] <= NORM2_HIGH):
                 rows[kept] = rows[k]
                 work[UNITS + kept] = work[UNITS + k]
-                work[FACTOR + kept] = work[FACTOR + k]
                 kept += 1
             else:
                 c = work[DERIVATIVE + k]
-                _add_scaled_row(X[rows[k]], c, clip_limit, row_limit, per_grid, intercept, z, totals)
-    if intercept > 0.0:
-        for k in range(kept):
-            totals[last] += np.trunc(work[UNITS + k] * intercept)
-    for k in range(kept):
-        work[UNITS + k] *= work[FACTOR + k]
-    _add_truncated(totals, X, rows, work[UNITS : UNITS + n], kept)
+                _add_scaled_row(X, rows[k], c, clip_limit, row_limit, per_grid, intercept, z, totals)
+    add_truncated(totals, X, rows, work, kept, ahead)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _add_scaled_row(x, c, clip_limit, row_limit, per_grid, intercept, z, totals):  # type: ignore[no-untyped-def]
+def _add_scaled_row(X, row, c, clip_limit, row_limit, per_grid, intercept, z, totals):  # type: ignore[no-untyped-def]
     """Step 3 for one row out of range: the row is ``scale * z`` with entries of ``z`` of at most 2."""
-    scale, size = _scale_row(x, z)
+    scale, size = _scale_row(X, row, z)
     if scale < 0.0 or c == 0.0:
         return
     if size > 0.0:
@@ -329,7 +142,7 @@ def _add_scaled_row(x, c, clip_limit, row_limit, per_grid, intercept, z, totals)
     p, q = scale / unit, intercept / unit
     length = min(abs(c) * unit, clip_limit / math.sqrt((p * size) ** 2 + q * q))
     signed = math.copysign(length, c) * per_grid
-    for j in range(x.size):
+    for j in range(X.shape[1]):
         totals[j] += np.trunc(signed * p * z[j])
     totals[totals.size - 1] += np.trunc(signed * q)
 
@@ -349,7 +162,11 @@ def _fused(  # type: ignore[no-untyped-def]
     largest, by_norm, row_limit, clip_limit, per_grid, intercept, work, index, z, totals, result,
 ):  # fmt: skip
     """All blocks of rows, with a compiled derivative."""
+    # the caller holds all arrays; counting references in the loop costs more than a block's arithmetic
+    X, y, w, rows, params, work = borrow(X), borrow(y), borrow(w), borrow(rows), borrow(params), borrow(work)
+    index, z, totals, result = borrow(index), borrow(z), borrow(totals), borrow(result)
     pending = 0
+    ahead = 0 if gather else AHEAD * block * X.shape[1]
     for start in range(0, n, block):
         size = min(block, n - start)
         if gather:
@@ -358,15 +175,14 @@ def _fused(  # type: ignore[no-untyped-def]
         else:
             for k in range(size):
                 index[k] = start + k
-        rare = _margins(X, y, w, index, size, real_labels, row_limit, intercept, work, z)
-        u, label = work[MARGIN : MARGIN + size], work[LABEL : LABEL + size]
-        _call_block(address, u, label, params, work[DERIVATIVE : DERIVATIVE + size], size)
+        rare = _margins(X, y, w, index, size, ahead, real_labels, row_limit, intercept, work, z)
+        call_block(address, params, work, size)
         if pending + size > FLUSH_ROWS:
             _flush(totals, result)
             pending = 0
         pending += size
         _accumulate(
-            X, index, size, rare, largest, by_norm, clip_limit, row_limit, per_grid, intercept, work, z, totals
+            X, index, size, ahead, rare, largest, by_norm, clip_limit, row_limit, per_grid, intercept, work, z, totals
         )
     _flush(totals, result)
 
@@ -443,12 +259,11 @@ def glm_gradient(
         raise DataError(f"a call takes fewer than 2**31 rows, got {len(X)}; split the rows")
 
     address = loss.block_address()
-    # A compiled derivative works on blocks that leave most of the first-level cache to the hardware prefetcher.
-    block = NUMPY_ROWS if not address else min(256, max(8, BLOCK_BYTES // (d * X.itemsize) // 8 * 8))
+    block = MOST_ROWS if not address else min(256, max(8, BLOCK_BYTES // (d * X.itemsize) // 8 * 8))
     padded = -(-d // LANES) * LANES
     weights = _aligned(padded + 1)
     weights[:d], weights[padded] = w[:d], w[d] if intercept > 0 else 0.0
-    work = _aligned(UNITS + block)
+    work = _aligned(WORK_SIZE)
     chosen = _aligned(block).view(np.int64)
     z, totals, result = _aligned(d), _aligned(padded + 1), np.zeros(d + 1, dtype=np.int64)
     X, y, index = _writable(X), _writable(y), _writable(index)
@@ -468,12 +283,12 @@ def glm_gradient(
     for start in range(0, n, block):
         size = min(block, n - start)
         chosen[:size] = index[start : start + size] if gather else np.arange(start, start + size)
-        rare = _margins(X, y, weights, chosen, size, real_labels, row_limit, intercept, work, z)
+        rare = _margins(X, y, weights, chosen, size, 0, real_labels, row_limit, intercept, work, z)
         u, label = work[MARGIN : MARGIN + size], work[LABEL : LABEL + size]
         with np.errstate(all="ignore"):
             work[DERIVATIVE : DERIVATIVE + size] = loss.derivative(u, label)
         _accumulate(
-            X, chosen, size, rare, largest, by_norm, clip_limit, row_limit, per_grid, intercept, work, z, totals
+            X, chosen, size, 0, rare, largest, by_norm, clip_limit, row_limit, per_grid, intercept, work, z, totals
         )
         _flush(totals, result)
     return result[: w.size]
