@@ -11,11 +11,13 @@ import math
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from dpdist.errors import DataError
-from dpdist.kernels.clip import check_bound, clip_l2
+from dpdist.kernels.clip import check_bound, clip_l2, kappa
 from dpdist.kernels.grid import fits_int64, power_grid, to_units
+from dpdist.kernels.vectors import NORM2_HIGH, NORM2_LOW
 
 FACTOR_BITS = 20  # an entry of a row has at most 2**20 units,
 PANEL_ROWS = 2**12  # so a panel's products add up to at most 2**52: exact in float64 in whatever order BLAS adds
@@ -77,14 +79,46 @@ def second_moment(X: ArrayLike, row_norm: float, *, intercept: float = 0.0) -> N
     size = d + (intercept > 0)
     dtype = np.int64 if fits_int64(n, 4**FACTOR_BITS) else object
     total = np.zeros((size, size), dtype=dtype)
+    X = np.ascontiguousarray(X, dtype=np.float32 if X.dtype == np.float32 else np.float64)
     units = np.empty((min(n, PANEL_ROWS), size))
+    norms2 = np.empty(len(units))
+    constant = float(to_units(intercept, h))
     for start in range(0, n, PANEL_ROWS):
         rows = X[start : start + PANEL_ROWS]
         panel = units[: len(rows)]
-        panel[:, :d] = to_units(clip_l2(rows, row_norm), h)
-        panel[:, d:] = np.where(np.isfinite(rows).all(axis=1), float(to_units(intercept, h)), 0.0)[:, None]
+        if _fill(rows, row_norm * (1 - kappa(d)), 1 / h, constant, panel, norms2):
+            rare = ~((norms2[: len(rows)] >= NORM2_LOW) & (norms2[: len(rows)] <= NORM2_HIGH))
+            panel[rare, :d] = to_units(clip_l2(rows[rare], row_norm), h)
+            panel[rare, d:] = np.where(np.isfinite(rows[rare]).all(axis=1), constant, 0.0)[:, None]
         total += (panel.T @ panel).astype(np.int64).astype(dtype, copy=False)
     return total[np.triu_indices(size)]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _fill(X, limit, per_unit, constant, panel, norms2):  # type: ignore[no-untyped-def]
+    """Clipped rows in units, with the constant feature; whether a squared norm is out of the safe range."""
+    n, d = X.shape
+    rare = False
+    for k in range(n):
+        # four chains in a fixed order: one alone would wait for each addition
+        a = b = c = e = 0.0
+        for j in range(0, d - 3, 4):
+            a += np.float64(X[k, j]) * np.float64(X[k, j])
+            b += np.float64(X[k, j + 1]) * np.float64(X[k, j + 1])
+            c += np.float64(X[k, j + 2]) * np.float64(X[k, j + 2])
+            e += np.float64(X[k, j + 3]) * np.float64(X[k, j + 3])
+        for j in range(d // 4 * 4, d):
+            a += np.float64(X[k, j]) * np.float64(X[k, j])
+        norm2 = (a + b) + (c + e)
+        norms2[k] = norm2
+        if not (NORM2_LOW <= norm2 <= NORM2_HIGH):
+            rare = True
+        factor = min(1.0, limit / math.sqrt(norm2))
+        for j in range(d):
+            panel[k, j] = np.trunc(np.float64(X[k, j]) * factor * per_unit)
+        for j in range(d, panel.shape[1]):
+            panel[k, j] = constant
+    return rare
 
 
 def unpack_symmetric(packed: NDArray[Any]) -> NDArray[Any]:
