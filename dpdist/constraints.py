@@ -27,7 +27,10 @@ class Constraint(Protocol):
 class Penalty(Protocol):
     """A convex function added to the mean loss; public, hence free."""
 
-    strong_convexity: float
+    @property
+    def strong_convexity(self) -> float:
+        """The largest a for which ``value(w) - a ||w||^2 / 2`` is convex."""
+        ...
 
     def value(self, w: Vector) -> float:
         """The penalty at w."""
@@ -36,6 +39,11 @@ class Penalty(Protocol):
     def prox(self, v: Vector, step: float) -> Vector:
         """``argmin_w  ||w - v||^2 / (2 step) + value(w)``."""
         ...
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not 0 < value < np.inf:
+        raise ValueError(f"{name} must be a positive finite number, got {value!r}")
 
 
 def soft_threshold(v: Vector, threshold: float) -> Vector:
@@ -69,6 +77,9 @@ class L2Ball:
 
     radius: float
 
+    def __post_init__(self) -> None:
+        _check_positive("radius", self.radius)
+
     def project(self, v: Vector) -> Vector:
         norm = float(np.linalg.norm(v))
         return v if norm <= self.radius else v * (self.radius / norm)
@@ -79,6 +90,9 @@ class L1Ball:
     """``||w||_1 <= radius``."""
 
     radius: float
+
+    def __post_init__(self) -> None:
+        _check_positive("radius", self.radius)
 
     def project(self, v: Vector) -> Vector:
         size = np.abs(v)
@@ -92,6 +106,10 @@ class Box:
     low: float
     high: float
 
+    def __post_init__(self) -> None:
+        if not self.low <= self.high:
+            raise ValueError(f"low must not exceed high, got {self.low!r} and {self.high!r}")
+
     def project(self, v: Vector) -> Vector:
         return np.clip(v, self.low, self.high)
 
@@ -101,6 +119,9 @@ class Simplex:
     """``w >= 0`` and ``sum w = total``."""
 
     total: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_positive("total", self.total)
 
     def project(self, v: Vector) -> Vector:
         return project_simplex(v, self.total)

@@ -17,8 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import numba
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
+from numba import extending, types
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
@@ -109,6 +108,9 @@ def _compiled(block: Block) -> Any:
         return numba.cfunc(_SIGNATURE, cache=True, error_model="numpy")(block)
     except RuntimeError:
         return numba.cfunc(_SIGNATURE, error_model="numpy")(block)
+
+
+intrinsic: Any = extending.intrinsic  # declared with the arguments of the generator, called with those of the result
 
 
 @intrinsic

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import log_expit, log_softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 
 from dpdist.central.columns import ClassCodes
 from dpdist.central.minimizer import Minimizer
+from dpdist.central.parameters import check_between
+from dpdist.central.schedule import Schedule
 from dpdist.constraints import ElasticNet
 from dpdist.engine.shards import Prepare
 from dpdist.errors import MissingBound
@@ -25,8 +27,18 @@ from dpdist.losses import Loss
 class _LinearModel(Minimizer):
     """An elastic-net penalty with scikit-learn's parameters."""
 
-    alpha: float
-    l1_ratio: float
+    def __init__(self, loss: str | Loss, *, alpha: float, l1_ratio: float, **common: Any) -> None:
+        for name in self._fixed:
+            if name in common:
+                raise TypeError(f"{type(self).__name__} has no parameter {name!r}: its {name} is fixed")
+        super().__init__(loss, **common)
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_between("alpha", self.alpha, 0.0)
+        check_between("l1_ratio", self.l1_ratio, 0.0, 1.0)
 
     def _penalty(self) -> ElasticNet | None:
         return ElasticNet(self.alpha, self.l1_ratio) if self.alpha else None
@@ -35,7 +47,11 @@ class _LinearModel(Minimizer):
 class _LinearClassifier(ClassifierMixin, _LinearModel):
     """Two classes, or one against the rest with the budget divided among the classes."""
 
-    classes: Sequence[Any] | None
+    def __init__(
+        self, loss: str | Loss, *, classes: Sequence[Any] | None, alpha: float, l1_ratio: float, **common: Any
+    ) -> None:
+        super().__init__(loss, alpha=alpha, l1_ratio=l1_ratio, **common)
+        self.classes = classes
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely class of each row."""
@@ -52,8 +68,9 @@ class _LinearClassifier(ClassifierMixin, _LinearModel):
                 "reading it off the data would tell whether a rare label is there. Rows with another label count as "
                 "empty"
             )
-        if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
-            raise MissingBound(f"classes must name at least two different labels, got {list(self.classes)!r}")
+        labels = [] if isinstance(self.classes, str) or not np.iterable(self.classes) else list(self.classes)
+        if len(labels) < 2 or len(set(labels)) < len(labels):
+            raise MissingBound(f"classes must be a list of at least two different labels, got {self.classes!r}")
 
     def _prepare_labels(self, stored: str) -> Prepare:
         assert self.classes is not None
@@ -61,6 +78,10 @@ class _LinearClassifier(ClassifierMixin, _LinearModel):
         codes = ClassCodes(tuple(self.classes))
         codes.check_dtype(stored)
         return codes
+
+    def _computation(self, course: Schedule) -> str:
+        assert self.classes is not None
+        return super()._computation(course) + repr(tuple(self.classes))
 
     def _n_problems(self) -> int:
         assert self.classes is not None
@@ -73,7 +94,7 @@ class _LinearClassifier(ClassifierMixin, _LinearModel):
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Signed distances: one column per class, or a single number per row for two classes."""
-        scores = super().decision_function(X)
+        scores = self._linear_predictor(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
 
@@ -100,7 +121,7 @@ class LogisticRegression(_LinearClassifier):
     >>> model.fit(X, y).predict([[1.0, 0.0], [-1.0, 0.0]])
     array(['yes', 'no'], dtype='<U3')
     >>> print(model.guarantee_.text)  # doctest: +ELLIPSIS
-    Simulation...
+    This is a simulation...
     """
 
     _fixed = ("loss", "penalty")
@@ -108,21 +129,18 @@ class LogisticRegression(_LinearClassifier):
     def __init__(
         self, *, classes: Sequence[Any] | None = None, alpha: float = 1e-4, l1_ratio: float = 0.0, **common: Any
     ) -> None:
-        super().__init__("logistic", **common)
-        self.classes = classes
-        self.alpha = alpha
-        self.l1_ratio = l1_ratio
+        super().__init__("logistic", classes=classes, alpha=alpha, l1_ratio=l1_ratio, **common)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probability of each class; with more than two, one against the rest, scaled to sum to 1."""
-        p = expit(self.decision_function(X))
-        if p.ndim == 1:
-            return np.column_stack([1 - p, p])
-        return p / p.sum(axis=1, keepdims=True)
+        return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
-        """Logarithm of `predict_proba`."""
-        return np.log(self.predict_proba(X))
+        """Logarithm of `predict_proba`, finite where that rounds to 0."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return log_expit(np.column_stack([-scores, scores]))
+        return log_softmax(log_expit(scores), axis=1)
 
 
 class LinearSVC(_LinearClassifier):
@@ -144,10 +162,7 @@ class LinearSVC(_LinearClassifier):
     def __init__(
         self, *, classes: Sequence[Any] | None = None, alpha: float = 1e-4, l1_ratio: float = 0.0, **common: Any
     ) -> None:
-        super().__init__("smoothed-hinge", **common)
-        self.classes = classes
-        self.alpha = alpha
-        self.l1_ratio = l1_ratio
+        super().__init__("smoothed-hinge", classes=classes, alpha=alpha, l1_ratio=l1_ratio, **common)
 
 
 class LinearRegression(RegressorMixin, _LinearModel):
@@ -177,6 +192,4 @@ class LinearRegression(RegressorMixin, _LinearModel):
     def __init__(
         self, *, loss: str | Loss = "squared", alpha: float = 1e-4, l1_ratio: float = 0.0, **common: Any
     ) -> None:
-        super().__init__(loss, **common)
-        self.alpha = alpha
-        self.l1_ratio = l1_ratio
+        super().__init__(loss, alpha=alpha, l1_ratio=l1_ratio, **common)

@@ -21,25 +21,31 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import sys
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.central.columns import features, targets
 from dpdist.central.inputs import as_dataset
+from dpdist.central.parameters import check_bound, check_count, check_offers
 from dpdist.central.queries import GradientSum, LargestEigenvalue
 from dpdist.central.schedule import Schedule, schedule
 from dpdist.constraints import Constraint, Penalty, proximal
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.shards import Prepare
-from dpdist.errors import BudgetError, MissingBound
-from dpdist.losses import Loss, by_name
+from dpdist.errors import BudgetError, DataError, MissingBound
+from dpdist.losses import LOSSES, Loss, by_name
 from dpdist.privacy.budget import Budget, Neighbours
+from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.plan import Plan, calibrate
 from dpdist.solvers.loops import drive, nesterov_momentum, prox_gradient
 
@@ -60,13 +66,19 @@ class Bounds:
         return self.row_norm**2 + self.intercept**2
 
 
+def _takes_signs(model: Minimizer) -> bool:
+    loss = LOSSES.get(model.loss) if isinstance(model.loss, str) else model.loss
+    return loss is not None and loss.labels == "signs"
+
+
 class Minimizer(BaseEstimator):
     """Minimise a private mean loss of a linear predictor.
 
     Parameters
     ----------
     loss : str or Loss, default "logistic"
-        ``"logistic"``, ``"squared"``, ``"huber"``, ``"smoothed-hinge"`` or any `dpdist.losses.Loss`.
+        ``"logistic"``, ``"squared"``, ``"huber"``, ``"smoothed-hinge"`` or any `dpdist.losses.Loss`. Those for two
+        classes (logistic, smoothed-hinge) take labels -1 and +1; a row with another label counts as empty.
     penalty : Penalty, optional
         For example ``ElasticNet(1e-4)``; public, hence free. Not applied to the intercept.
     constraint : Constraint, optional
@@ -99,8 +111,9 @@ class Minimizer(BaseEstimator):
         Between which datasets the guarantee holds.
     n_public : int, optional
         Declared number of rows to divide by; required for ``"add-or-remove-one"``, where the true one is private.
-    ledger : Ledger, optional
-        Where the budget is charged. Default: the user's ledger file; in memory for arrays in memory.
+    ledger : Ledger or path, optional
+        Where the budget is charged. Default: the user's ledger file; in memory for arrays in memory. A clone charges
+        the same one; a pickled model keeps the path.
     cluster : str, Client or cluster, optional
         ``None``: the active Dask client, else threads; or a scheduler's address, or a cluster object.
     run_id : str, optional
@@ -146,6 +159,8 @@ class Minimizer(BaseEstimator):
         A subclass writes ``__init__(self, *, own=..., **common)``; parameters named in ``_fixed`` are left out.
         """
         super().__init_subclass__(**kwargs)
+        if "__init__" not in vars(cls):
+            return
         own = inspect.signature(cls.__init__).parameters
         inherited = inspect.signature(Minimizer.__init__).parameters
         explicit = [p for p in own.values() if p.kind is not p.VAR_KEYWORD]
@@ -213,17 +228,24 @@ class Minimizer(BaseEstimator):
         budget = Budget(self.epsilon, self.delta or 0.0)
         budget.warn_if_delta_is_large(n)
         course = self._schedule(n, self.n_features_in_, budget)
-        with Coordinator(
-            dataset,
-            budget,
-            arrays={"X": features, "y": prepare},
-            neighbours=neighbours,
-            ledger=self.ledger,
-            cluster=self.cluster,
-            run_id=self.run_id,
-            random_state=self.random_state,
-            progress=_print_progress if self.verbose else None,
-        ) as coordinator:
+        with ExitStack() as opened:
+            ledger = self.ledger
+            if isinstance(ledger, str | os.PathLike):
+                ledger = opened.enter_context(closing(Ledger(ledger)))
+            coordinator = opened.enter_context(
+                Coordinator(
+                    dataset,
+                    budget,
+                    arrays={"X": features, "y": prepare},
+                    neighbours=neighbours,
+                    ledger=ledger,
+                    cluster=self.cluster,
+                    run_id=self.run_id,
+                    random_state=self.random_state,
+                    progress=_print_progress if self.verbose else None,
+                    computation=self._computation(course),
+                )
+            )
             self.plan_ = coordinator.plan(course.items())
             self._minimise(coordinator, course, n)
             self.guarantee_ = coordinator.guarantee
@@ -235,19 +257,45 @@ class Minimizer(BaseEstimator):
     def plan(self, n_rows: int, n_features: int) -> Plan:
         """What a fit would release, with which noise: from public numbers, without any data."""
         self._check_parameters()
-        budget = Budget(self.epsilon, self.delta or 0.0)
-        return calibrate(self._schedule(n_rows, n_features, budget).items(), budget, Neighbours(self.neighbours))
+        check_count("n_rows", n_rows)
+        check_count("n_features", n_features)
+        budget, neighbours = Budget(self.epsilon, self.delta or 0.0), Neighbours(self.neighbours)
+        n = self._divisor(n_rows, neighbours)
+        return calibrate(self._schedule(n, n_features, budget).items(), budget, neighbours)
 
+    @available_if(_takes_signs)
     def decision_function(self, X: Any) -> Vector:
-        """The linear predictor ``X @ coef_ + intercept_``."""
-        check_is_fitted(self, "coef_")
-        X = validate_data(self, X, reset=False)
-        return X @ self.coef_.T + self.intercept_
+        """The linear predictor ``X @ coef_ + intercept_``; only for losses for two classes."""
+        return self._linear_predictor(X)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The linear predictor, or its sign where the loss is one for labels -1 and +1."""
-        u = self.decision_function(X)
+        u = self._linear_predictor(X)
         return np.where(u > 0, 1, -1) if self._loss().labels == "signs" else u
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def __sklearn_clone__(self) -> Minimizer:
+        # the clones of a grid search charge one ledger and use one cluster: both are places, not values
+        shared = {name: getattr(self, name) for name in ("ledger", "cluster")}
+        others = {name: clone(v, safe=False) for name, v in self.get_params(deep=False).items() if name not in shared}
+        return type(self)(**others, **shared)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        if isinstance(self.ledger, Ledger):
+            state["ledger"] = self.ledger.path
+        if not isinstance(self.cluster, str):
+            state["cluster"] = None
+        return state
+
+    def _linear_predictor(self, X: Any) -> Vector:
+        check_is_fitted(self, "coef_")
+        X = validate_data(self, X, reset=False)
+        return X @ self.coef_.T + self.intercept_
 
     def _minimise(self, coordinator: Coordinator, course: Schedule, n: int) -> None:
         """Run the loop once per binary problem; everything here is post-processing of releases."""
@@ -279,7 +327,7 @@ class Minimizer(BaseEstimator):
     def _store(self, solutions: NDArray[np.float64], intercept: float) -> None:
         d = self.n_features_in_
         self.coef_ = solutions[0, :d]
-        self.intercept_ = float(intercept * solutions[0, d]) if intercept else 0.0
+        self.intercept_: Any = float(intercept * solutions[0, d]) if intercept else 0.0
 
     def _smoothness(self, coordinator: Coordinator, course: Schedule, n: int) -> float:
         """Upper bound on the curvature of the mean loss: private, or the worst case of the bounds."""
@@ -308,6 +356,11 @@ class Minimizer(BaseEstimator):
             step_size=self.step_size,
         )
 
+    def _computation(self, course: Schedule) -> str:
+        """Whatever the iterates depend on besides the releases: a ``run_id`` stands for one such description."""
+        what = (course, self.step_size, self._loss(), self._penalty(), self.constraint, self._bounds(), self.n_public)
+        return repr(what)
+
     def _n_problems(self) -> int:
         return 1
 
@@ -318,6 +371,8 @@ class Minimizer(BaseEstimator):
         return self.penalty
 
     def _prepare_labels(self, stored: str) -> Prepare:
+        if stored == "str":
+            raise DataError("y holds strings: expected numbers (-1 and +1 for the losses for two classes)")
         return targets
 
     def _bounds(self) -> Bounds:
@@ -339,9 +394,14 @@ class Minimizer(BaseEstimator):
     def _check_parameters(self) -> None:
         if self.gradient != "norm":
             raise BudgetError(f"gradient={self.gradient!r} is not known; choose 'norm'")
-        if self.neighbours not in {relation.value for relation in Neighbours}:
+        if self.neighbours not in {relation.value for relation in Neighbours} | set(Neighbours):
             raise BudgetError(
                 f"neighbours={self.neighbours!r} is not known; choose 'replace-one' or 'add-or-remove-one'"
+            )
+        if self.ledger == ":memory:":
+            raise BudgetError(
+                "ledger=':memory:' would forget what was spent (a ledger in memory is not kept when a model is "
+                "pickled): pass a Ledger object or the path of a file"
             )
         if self.row_norm is None:
             raise MissingBound(
@@ -349,10 +409,18 @@ class Minimizer(BaseEstimator):
                 "at the data (1.0 for normalised rows, sqrt(n_features) for features in [-1, 1]); longer rows are "
                 "scaled down to it. It is never taken from the data, because a bound that follows the data leaks it"
             )
-        for name in ("row_norm", "clip_norm", "step_size", "n_public"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise MissingBound(f"{name} must be a positive finite number, got {value!r}")
+        for name in ("row_norm", "clip_norm", "step_size"):
+            if getattr(self, name) is not None:
+                check_bound(name, getattr(self, name))
+        for name in ("n_public", "n_rounds"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        if self.random_state is not None:
+            check_count("random_state", self.random_state, low=0)
+        if self.penalty is not None:
+            check_offers("penalty", self.penalty, "prox", "ElasticNet(1e-4)")
+        if self.constraint is not None:
+            check_offers("constraint", self.constraint, "project", "L2Ball(10.0)")
         if self.clip_norm is None and not math.isfinite(self._loss().derivative_bound):
             raise MissingBound(
                 f"clip_norm is missing: the {self._loss().name} loss has no bounded derivative, so pass a public bound "

@@ -55,10 +55,11 @@ class Dataset:
     [(0, 5), (5, 10)]
     """
 
-    def __init__(self, sources: Mapping[str, Source], schema: Schema, location: str) -> None:
+    def __init__(self, sources: Mapping[str, Source], schema: Schema, location: str, anonymous: bool = False) -> None:
         self._sources = dict(sources)
         self._schema = schema
         self._location = location
+        self._anonymous = anonymous
 
     @classmethod
     def open(
@@ -155,7 +156,7 @@ class Dataset:
             partition_rows=partition_rows,
         )
         if store is None:
-            return cls(sources, schema, "in place")
+            return cls(sources, schema, "in place", anonymous=dataset_id is None)
         readers = {name: ForwardReader(source) for name, source in sources.items()}
         group = write_group(
             store,
@@ -190,6 +191,11 @@ class Dataset:
     def in_memory(self) -> bool:
         """Whether all arrays are NumPy arrays of this process."""
         return all(isinstance(source, NumpySource) for source in self._sources.values())
+
+    @property
+    def anonymous(self) -> bool:
+        """Whether the id is random and kept nowhere: when the object is gone, nobody can name the dataset again."""
+        return self._anonymous
 
     @property
     def nbytes(self) -> int:
@@ -231,7 +237,7 @@ class Dataset:
     def select(self, **names: str) -> Dataset:
         """View with the arrays renamed, ``select(X="features", y="label")``: the same rows, id and ledger."""
         sources = {new: self.source(old) for new, old in names.items()}
-        return Dataset(sources, self._schema.select(names), self._location)
+        return Dataset(sources, self._schema.select(names), self._location, self._anonymous)
 
     def split(self, n_folds: int, neighbours: Neighbours = Neighbours.REPLACE_ONE) -> list[Fold]:
         """Cut the row positions into ``n_folds`` disjoint ranges for parallel composition; see `Fold`.

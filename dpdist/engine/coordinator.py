@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.guarantee import Guarantee
 from dpdist.privacy.journal import Journal, RunJournal
 from dpdist.privacy.ledger import Charge, Ledger
+from dpdist.privacy.mechanisms import Mechanism
 from dpdist.privacy.plan import Item, Plan, calibrate
 from dpdist.privacy.streams import Stream, run_key_from_seed
 
@@ -79,8 +80,8 @@ class Coordinator:
         The arrays that the queries read, each with the public row-wise map applied to it on reading.
     neighbours : Neighbours
     ledger : Ledger, optional
-        Default: the user's ledger file for a stored dataset; one in memory for arrays in memory, whose random id is
-        gone with the process.
+        Default: the user's ledger file; one in memory for arrays without a ``dataset_id``, whose random id is gone
+        with the process.
     journal : Journal, optional
         Default: in the ledger's file.
     cluster : str, distributed.Client or cluster object, optional
@@ -91,6 +92,9 @@ class Coordinator:
         For simulation and tests: noise and batches come from this seed, and there is no guarantee.
     progress : callable, optional
         See `Progress`.
+    computation : str, optional
+        Public description of whatever the states depend on besides earlier releases (solver, step size, penalty ...).
+        A ``run_id`` that was used for another computation is refused instead of replayed.
 
     Examples
     --------
@@ -110,6 +114,7 @@ class Coordinator:
         run_id: str | None = None,
         random_state: int | None = None,
         progress: Progress | None = None,
+        computation: str = "",
     ) -> None:
         self.dataset = dataset
         self.budget = budget
@@ -119,10 +124,11 @@ class Coordinator:
         self.releases: list[Release] = []
         self._arrays = arrays
         self._opened: list[Ledger | Journal] = []
-        self._ledger = ledger or self._own(Ledger(":memory:" if dataset.in_memory else None))
+        self._ledger = ledger or self._own(Ledger(":memory:" if dataset.anonymous else None))
         self._journal = journal or self._own(Journal(self._ledger.path))
         self._cluster = cluster
         self._progress = progress
+        self._computation = computation
         self._run_key = None if random_state is None else run_key_from_seed(random_state)
         self._plan: Plan | None = None
         self._used: Counter[str] = Counter()
@@ -159,6 +165,8 @@ class Coordinator:
         """
         if self._plan is not None:
             raise BudgetError("this coordinator has a plan already; make a new Coordinator for another run")
+        for item in items:
+            _additive(item)
         plan = calibrate(items, self.budget, self.neighbours)
         self._ledger.can_afford(self.dataset.id, self._charge_of(plan), run_id=self.run_id)
         self._plan = plan
@@ -170,9 +178,7 @@ class Coordinator:
         """What holds once the plan is carried out, whether or not every release of it was used."""
         return self._planned().guarantee(simulation=self.simulation, unit=self.dataset.schema.unit)
 
-    def release(
-        self, query: Query, item: Item, state: Any = None, rows: Fold | None = None
-    ) -> NDArray[np.float64]:
+    def release(self, query: Query, item: Item, state: Any = None, rows: Fold | None = None) -> NDArray[np.float64]:
         """Ask every shard, add the planned noise, and return the private value.
 
         Parameters
@@ -185,11 +191,7 @@ class Coordinator:
         rows : Fold, optional
             The fold to ask; must be the one that the plan charged. Default: all rows.
         """
-        if item.sampling is not None and query.sensitivity(self.neighbours) < self.neighbours.sum_factor * query.bound:
-            raise BudgetError(
-                f"{type(query).__name__} has a sensitivity below {self.neighbours.sum_factor} times the bound of a row; "
-                "amplification by sampling is proved for sums only. Release it on all rows"
-            )
+        mechanism = _suited(item, query, self.neighbours)
         index = self._take(item, rows)
         release_id = self._release_id(index, query, item)
         sensitivity = query.sensitivity(self.neighbours) * self.dataset.schema.max_rows_per_unit
@@ -199,7 +201,7 @@ class Coordinator:
             self._begin()
             self._record(release_id, index, item, sensitivity)
             value = run.put(release_id, self._draw(query, item, state, rows, sensitivity, index))
-        noise_std = item.mechanism.noise_std(sensitivity)
+        noise_std = mechanism.noise_std(sensitivity)
         self.releases.append(Release(index, item.name, release_id, value, noise_std, sensitivity))
         self._report(item)
         return value
@@ -224,7 +226,7 @@ class Coordinator:
         statistic, grid = query.statistic(total)
         self._open_run().check()
         bits = SystemBits() if self._run_key is None else StreamBits(self._stream("noise", item, index))
-        noisy = item.mechanism.release(statistic, sensitivity / grid, bits)
+        noisy = _additive(item).release(statistic, sensitivity / grid, bits)
         return noisy.astype(np.float64) * grid
 
     def _begin(self) -> None:
@@ -235,7 +237,7 @@ class Coordinator:
         self._workers.place(self._shard_plans(self._workers))
         plan = self._planned()
         label = ", ".join(f"{item.count} x {item.name}" for item in plan.items)
-        self._ledger.open_run(self.dataset.id, self.run_id, plan.digest(), self._charge_of(plan), label=label)
+        self._ledger.open_run(self.dataset.id, self.run_id, self._digest(), self._charge_of(plan), label=label)
         self._charged = True
 
     def _shard_plans(self, workers: Workers) -> list[tuple[ShardPlan, dict[str, list[Any]]]]:
@@ -271,15 +273,20 @@ class Coordinator:
             index,
             item.name,
             type(item.mechanism).__name__,
-            item.mechanism.noise_std(sensitivity),
+            _additive(item).noise_std(sensitivity),
             sensitivity,
             f"{cost.kind} {cost.parameter:.6g}",
         )
 
     def _release_id(self, index: int, query: Query, item: Item) -> str:
         """Names a release by public numbers only; a query with other parameters is another release."""
-        run = (self.run_id, self.dataset.id, self._planned().digest(), self.simulation)
-        return hashlib.sha256(repr((run, index, item.name, item.fold, query)).encode()).hexdigest()
+        what = (self.run_id, self.dataset.id, self._digest(), index, item.name, item.fold, query)
+        return hashlib.sha256(repr(what).encode()).hexdigest()
+
+    def _digest(self) -> str:
+        """Names the plan and the computation: what a resumed run must have in common with its first life."""
+        what = (self._planned().digest(), self.simulation, self._computation)
+        return hashlib.sha256(repr(what).encode()).hexdigest()
 
     def _batch(self, item: Item, index: int) -> Batch | None:
         if item.sampling is None:
@@ -314,3 +321,29 @@ class Coordinator:
         log.info("release %d of %d: %s", done, planned, item.name)
         if self._progress is not None:
             self._progress(done, planned, item.name)
+
+
+def _additive(item: Item) -> Mechanism:
+    """The mechanism of a line of the plan, which has to be one that adds noise to a sum."""
+    if not hasattr(item.mechanism, "noise_std"):
+        raise BudgetError(
+            f"item {item.name!r}: {type(item.mechanism).__name__} selects and adds no noise, so no sum can be released "
+            "with it; use Gaussian or Laplace"
+        )
+    return cast(Mechanism, item.mechanism)
+
+
+def _suited(item: Item, query: Query, neighbours: Neighbours) -> Mechanism:
+    """The mechanism, if the query's sensitivity is what it and its accounting rest on."""
+    mechanism, asked = _additive(item), type(query).__name__
+    if query.norm > mechanism.norm:
+        raise BudgetError(
+            f"{asked} bounds the l{query.norm} norm of a row, but {type(mechanism).__name__} noise is scaled to the "
+            f"l{mechanism.norm} norm, which can be larger; use Gaussian noise"
+        )
+    if item.sampling is not None and query.sensitivity(neighbours) < neighbours.sum_factor * query.bound:
+        raise BudgetError(
+            f"{asked} has a sensitivity below {neighbours.sum_factor} times the bound of a row; amplification by "
+            "sampling is proved for sums only. Release it on all rows"
+        )
+    return mechanism

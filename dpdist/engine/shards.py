@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,21 +67,21 @@ class Shard:
             yield from self.blocks
         else:
             for i, (start, stop) in enumerate(self.plan.ranges):
-                yield start, self._prepared(i, lambda source, rows=(start, stop): source.read(*rows))
+                yield start, self._block(i, start, stop, "read")
 
     def load(self) -> None:
         """Read every range once, with all checks; keep the rows if they are to stay."""
         for i, (start, stop) in enumerate(self.plan.ranges):
-            block = self._prepared(i, lambda source, rows=(start, stop): source.verify(*rows))
+            block = self._block(i, start, stop, "verify")
             if self.plan.resident:
                 self.blocks.append((start, block))
         if self.plan.resident:
             self.sources = {}
 
-    def _prepared(self, i: int, read: Callable[[Any], NDArray[Any]]) -> Block:
+    def _block(self, i: int, start: int, stop: int, how: Literal["read", "verify"]) -> Block:
         """The i-th range; rows that were sent here are there already, others are read."""
         columns = {name: self.sources[name][i] for name in self.plan.prepare}
-        rows = {name: c if isinstance(c, np.ndarray) else read(c) for name, c in columns.items()}
+        rows = {name: c if isinstance(c, np.ndarray) else getattr(c, how)(start, stop) for name, c in columns.items()}
         return {name: prepare(rows[name]) for name, prepare in self.plan.prepare.items()}
 
 

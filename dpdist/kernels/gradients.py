@@ -25,11 +25,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from dpdist.errors import DataError
 from dpdist.kernels.clip import check_bound, kappa
+from dpdist.kernels.compiled import inlined_kernel, kernel
 from dpdist.kernels.grid import GRID_BITS
 from dpdist.kernels.vectors import (
     DERIVATIVE,
@@ -58,7 +58,7 @@ BLOCK_BYTES = 9600  # of rows in a block: two thirds of the first-level cache ar
 AHEAD = 3  # blocks between the rows at hand and those that are fetched into the second-level cache
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def _scale_row(X, row, z):  # type: ignore[no-untyped-def]
     """For ``x = X[row]``, write ``x * 2**-e`` with largest entry in [1, 2) to ``z``; return ``(2**e, norm of z)``.
 
@@ -80,7 +80,7 @@ def _scale_row(X, row, z):  # type: ignore[no-untyped-def]
     return math.ldexp(1.0, exponent), math.sqrt(norm2)
 
 
-@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+@inlined_kernel
 def _margins(X, y, w, rows, n, ahead, real_labels, row_limit, intercept, work, z):  # type: ignore[no-untyped-def]
     """Step 1: margins, labels, squared norms and row factors of a block into ``work``; how many rows are out of range.
 
@@ -104,7 +104,7 @@ def _margins(X, y, w, rows, n, ahead, real_labels, row_limit, intercept, work, z
     return rare
 
 
-@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+@inlined_kernel
 def _accumulate(  # type: ignore[no-untyped-def]
     X, rows, n, ahead, rare, largest, by_norm, clip_limit, row_limit, per_grid, intercept, work, z, totals
 ):
@@ -128,7 +128,7 @@ def _accumulate(  # type: ignore[no-untyped-def]
     add_truncated(totals, X, rows, work, kept, ahead)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def _add_scaled_row(X, row, c, clip_limit, row_limit, per_grid, intercept, z, totals):  # type: ignore[no-untyped-def]
     """Step 3 for one row out of range: the row is ``scale * z`` with entries of ``z`` of at most 2."""
     scale, size = _scale_row(X, row, z)
@@ -147,7 +147,7 @@ def _add_scaled_row(X, row, c, clip_limit, row_limit, per_grid, intercept, z, to
     totals[totals.size - 1] += np.trunc(signed * q)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def _flush(totals, result):  # type: ignore[no-untyped-def]
     """Move the exact float64 totals to the int64 result."""
     for j in range(result.size - 1):
@@ -156,7 +156,7 @@ def _flush(totals, result):  # type: ignore[no-untyped-def]
     totals[:] = 0.0
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def _fused(  # type: ignore[no-untyped-def]
     X, y, w, rows, gather, n, block, address, params, real_labels,
     largest, by_norm, row_limit, clip_limit, per_grid, intercept, work, index, z, totals, result,

@@ -11,11 +11,11 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from dpdist.errors import DataError
 from dpdist.kernels.clip import check_bound, clip_l2, kappa
+from dpdist.kernels.compiled import kernel
 from dpdist.kernels.grid import fits_int64, power_grid, to_units
 from dpdist.kernels.vectors import NORM2_HIGH, NORM2_LOW
 
@@ -94,7 +94,7 @@ def second_moment(X: ArrayLike, row_norm: float, *, intercept: float = 0.0) -> N
     return total[np.triu_indices(size)]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def _fill(X, limit, per_unit, constant, panel, norms2):  # type: ignore[no-untyped-def]
     """Clipped rows in units, with the constant feature; whether a squared norm is out of the safe range."""
     n, d = X.shape

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import numbers
 import warnings
 from dataclasses import dataclass
 
@@ -46,6 +47,9 @@ class Budget:
     delta: float = 0.0
 
     def __post_init__(self) -> None:
+        for name, value in (("epsilon", self.epsilon), ("delta", self.delta)):
+            if not isinstance(value, numbers.Real) or isinstance(value, bool):
+                raise BudgetError(f"{name} must be a number, got {value!r}")
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):
             raise BudgetError(f"epsilon must be a positive finite number, got {self.epsilon!r}; try epsilon=1.0")
         if not 0 <= self.delta < 1:

@@ -45,7 +45,7 @@ def run(name: str) -> Result:
     return Result(name, ratio, goal, detail)
 
 
-def best_of(*actions: Callable[[], object], repeats: int = 15) -> list[float]:
+def best_of(*actions: Callable[[], object], repeats: int = 30) -> list[float]:
     """The shortest time of each action, taken in turns so that a busy neighbour disturbs all of them alike."""
     best = [float("inf")] * len(actions)
     for _ in range(repeats):

@@ -25,6 +25,12 @@ X = np.random.default_rng(0).normal(size=(500, 3))
 Y = (X[:, 0] > 0).astype(int)
 
 
+def test_a_run_id_with_other_parameters_is_refused():
+    ledger, dataset = Ledger(":memory:"), Dataset.from_arrays(X=X, y=Y)
+    LogisticRegression(**GOOD, ledger=ledger, run_id="a").fit(dataset)
+    refused(LedgerError, "different plan", LogisticRegression(**GOOD, alpha=1.0, ledger=ledger, run_id="a"), dataset)
+
+
 def refused(error, match, model, *data):
     with pytest.raises(error, match=match) as caught:
         model.fit(*data)
@@ -52,6 +58,18 @@ def refused(error, match, model, *data):
         ({"neighbours": "replace"}, BudgetError, "'replace-one'"),
         ({"neighbours": "add-or-remove-one"}, MissingBound, "n_public"),
         ({"n_rounds": 0}, BudgetError, "n_rounds"),
+        ({"n_rounds": "3"}, BudgetError, "n_rounds"),
+        ({"epsilon": "1"}, BudgetError, "epsilon must be a number"),
+        ({"row_norm": "1"}, MissingBound, "row_norm"),
+        ({"row_norm": 1e100}, MissingBound, "1e60"),
+        ({"clip_norm": 1e300}, MissingBound, "1e60"),
+        ({"alpha": np.nan}, BudgetError, "alpha"),
+        ({"alpha": -1.0}, BudgetError, "alpha"),
+        ({"l1_ratio": 2.0}, BudgetError, "l1_ratio"),
+        ({"constraint": "ball"}, BudgetError, "'project'"),
+        ({"random_state": 0.5}, BudgetError, "random_state"),
+        ({"classes": "ab"}, MissingBound, "at least two"),
+        ({"classes": 2}, MissingBound, "at least two"),
         ({"rows": "sample", "batch_rate": 0.0}, BudgetError, "batch_rate"),
     ],
     ids=lambda v: repr(v) if isinstance(v, dict) else "",
@@ -114,7 +132,7 @@ def test_a_read_only_ledger(tmp_path):
         db.execute("PRAGMA journal_mode=DELETE")
     uri = tmp_path / "taken"
     uri.write_text("a file where a folder should be")
-    with pytest.raises(LedgerError, match="ledger|taken"):
+    with pytest.raises(LedgerError, match=r"ledger|taken"):
         Ledger(uri / "ledger.sqlite")
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpdist import Budget, Dataset
+from dpdist import Budget, Dataset, Ledger
 from dpdist.engine.coordinator import Coordinator
 from dpdist.errors import BudgetError, BudgetExceeded, DataError, Fenced, LedgerError
 from dpdist.privacy.composition import Poisson
-from dpdist.privacy.mechanisms import Gaussian
+from dpdist.privacy.mechanisms import Gaussian, Laplace
 from dpdist.privacy.plan import Item
+from dpdist.privacy.selection import ExponentialMechanism
 from tests.engine.conftest import ARRAYS, QUERY, gradients
 
 
@@ -105,9 +106,7 @@ def test_a_complete_journal_needs_no_data(ledger, rows):
     options = {"ledger": ledger, "run_id": "monday", "cluster": "threads"}
     with Coordinator(dataset, Budget(1.0, 1e-6), arrays=ARRAYS, **options) as run:
         first = gradients(run)
-    with Coordinator(
-        dataset, Budget(1.0, 1e-6), arrays={"X": unreadable, "y": unreadable}, **options
-    ) as run:
+    with Coordinator(dataset, Budget(1.0, 1e-6), arrays={"X": unreadable, "y": unreadable}, **options) as run:
         assert np.array_equal(gradients(run), first)
 
 
@@ -193,3 +192,33 @@ def test_the_unit_bounds_how_many_rows_a_person_has(coordinate, rows):
         noise.append(run.releases[0].noise_std)
     assert noise[1] == pytest.approx(3 * noise[0])
     assert "person" in run.guarantee.text
+
+
+def test_noise_for_another_norm_is_refused(coordinate, ledger, rows):
+    """An l2 bound says little about the l1 norm that Laplace noise is scaled to."""
+    dataset = Dataset.from_arrays(**rows)
+    with coordinate(dataset) as run:
+        item = run.plan([Item("gradient", Laplace())])["gradient"]
+        with pytest.raises(BudgetError, match="l2 norm"):
+            run.release(QUERY, item, np.zeros(5))
+    assert ledger.history(dataset.id) == []
+
+
+def test_a_selection_cannot_release_a_sum(coordinate, rows):
+    with pytest.raises(BudgetError, match="adds no noise"):
+        coordinate(Dataset.from_arrays(**rows)).plan([Item("pick", ExponentialMechanism())])
+
+
+def test_a_run_id_names_one_computation(coordinate, rows):
+    dataset = Dataset.from_arrays(**rows)
+    gradients(coordinate(dataset, run_id="monday", computation="step 1"))
+    with pytest.raises(LedgerError, match="different plan"):
+        gradients(coordinate(dataset, run_id="monday", computation="step 2"))
+
+
+def test_the_limit_of_a_named_dataset_in_memory_is_the_users(rows, tmp_path, monkeypatch):
+    monkeypatch.setenv("DPDIST_LEDGER", str(tmp_path / "ledger.sqlite"))
+    Ledger().set_limit("survey", Budget(0.5, 1e-6))
+    run = Coordinator(Dataset.from_arrays(dataset_id="survey", **rows), Budget(1.0, 1e-6), arrays=ARRAYS)
+    with pytest.raises(BudgetExceeded):
+        run.plan([Item("gradient", Gaussian())])

@@ -22,6 +22,7 @@ from dpdist.privacy.audit import SensitivityViolation, adversarial_rows, sensiti
 from dpdist.privacy.budget import Neighbours
 
 D = 5
+SIGNS = ClassCodes((0, 1))
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Case:
     query: Query
     state: Any = None
     labels: tuple[Any, ...] = (0, 1)
-    encode: Prepare = ClassCodes((0, 1))
+    encode: Prepare = SIGNS
 
     def units(self, dtype: str) -> Callable[[list[tuple[np.ndarray, Any]]], list[int]]:
         def statistic(rows: list[tuple[np.ndarray, Any]]) -> list[int]:
