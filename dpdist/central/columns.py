@@ -37,7 +37,7 @@ class ClassCodes:
         codes = np.full(len(rows), np.nan)
         numbers = (-1.0, 1.0) if len(self.classes) == 2 else range(len(self.classes))
         for label, number in zip(self.classes, numbers, strict=True):
-            codes[rows == label] = number
+            codes = np.where(rows == label, number, codes)
         return codes
 
     def check_dtype(self, stored: str) -> None:

@@ -7,6 +7,7 @@ depend on one. They return a `Failure` with a public sentence instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -65,21 +66,26 @@ class Shard:
     def __iter__(self) -> Iterator[tuple[int, Block]]:
         if self.plan.resident:
             yield from self.blocks
-        else:
-            for i, (start, stop) in enumerate(self.plan.ranges):
-                yield start, self._block(i, start, stop, "read")
+            return
+        with ThreadPoolExecutor(1) as reader:  # the next range is read while this one is summarised
+            ahead = None
+            for i, (start, _) in enumerate(self.plan.ranges):
+                block = (ahead or reader.submit(self._block, i, "read")).result()
+                ahead = reader.submit(self._block, i + 1, "read") if i + 1 < len(self.plan.ranges) else None
+                yield start, block
 
     def load(self) -> None:
         """Read every range once, with all checks; keep the rows if they are to stay."""
-        for i, (start, stop) in enumerate(self.plan.ranges):
-            block = self._block(i, start, stop, "verify")
+        for i, (start, _) in enumerate(self.plan.ranges):
+            block = self._block(i, "verify")
             if self.plan.resident:
                 self.blocks.append((start, block))
         if self.plan.resident:
             self.sources = {}
 
-    def _block(self, i: int, start: int, stop: int, how: Literal["read", "verify"]) -> Block:
+    def _block(self, i: int, how: Literal["read", "verify"]) -> Block:
         """The i-th range; rows that were sent here are there already, others are read."""
+        start, stop = self.plan.ranges[i]
         columns = {name: self.sources[name][i] for name in self.plan.prepare}
         rows = {name: c if isinstance(c, np.ndarray) else getattr(c, how)(start, stop) for name, c in columns.items()}
         return {name: prepare(rows[name]) for name, prepare in self.plan.prepare.items()}

@@ -322,7 +322,7 @@ def test_a_fit_warns_of_nothing_and_a_large_delta_once(rows):
 @pytest.mark.parametrize(
     ("options", "error", "match"),
     [
-        ({"n_public": -5}, BudgetError, "n_public must be a positive"),
+        ({"n_public": -5}, BudgetError, "n_public must be a whole number"),
         ({"step_size": 0.0}, MissingBound, "step_size must be a positive"),
         ({"classes": [0, 0]}, MissingBound, "different labels"),
         ({"classes": ["a", "b"]}, DataError, "no label could ever match"),
