@@ -33,9 +33,10 @@ from numpy.typing import NDArray
 from dpdist.data import Dataset, Fold
 from dpdist.engine.query import Query
 from dpdist.engine.sampling import Batch
-from dpdist.engine.shards import Prepare, Round, ShardPlan, add_units
+from dpdist.engine.shards import Prepare, Round, ShardPlan
 from dpdist.engine.workers import Workers, connect
 from dpdist.errors import BudgetError
+from dpdist.kernels.grid import add_units
 from dpdist.privacy.bits import StreamBits, SystemBits
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.guarantee import Guarantee

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dpdist.engine.query import Block, Query
 from dpdist.engine.sampling import Batch
 from dpdist.errors import DataError
+from dpdist.kernels.grid import add_units, fits_int64
 
 Prepare = Callable[[NDArray[Any]], NDArray[Any]]
 """A public row-wise map applied to an array as it is read (dtype, encoding of labels)."""
@@ -43,7 +44,7 @@ class Round:
     @property
     def wide(self) -> bool:
         """Whether 64 bits might not hold the sum over all rows; a function of public numbers only."""
-        return self.n_rows * self.query.row_units >= 2**62
+        return not fits_int64(self.n_rows, self.query.row_units)
 
 
 @dataclass(frozen=True)
@@ -120,12 +121,6 @@ def summarise_shard(shard: Shard | Failure, ask: Round) -> NDArray[Any] | Failur
         except Exception as error:
             return Failure(_unexpected(f"summarising for {type(ask.query).__name__}", error))
     return total
-
-
-def add_units(total: NDArray[Any] | None, part: NDArray[Any], wide: bool) -> NDArray[Any]:
-    """Add integers exactly: in 64 bits where they are known to suffice, else as Python integers."""
-    part = part.astype(object) if wide else part
-    return part.copy() if total is None else total + part
 
 
 def _summarise_block(first: int, block: Block, ask: Round) -> NDArray[np.int64] | None:

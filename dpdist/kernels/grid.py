@@ -10,8 +10,6 @@ usual summation is not: Casacuberta et al. 2022).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -72,83 +70,21 @@ def to_units(v: ArrayLike, grid: float, bound: float | None = None) -> NDArray[n
     return np.clip(np.where(np.isfinite(v), units, 0.0), -limit, limit).astype(np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class GridSum:
-    """An exact sum: integer ``units`` times ``grid``.
+def add_units(total: NDArray[Any] | None, part: NDArray[Any], wide: bool) -> NDArray[Any]:
+    """Add the integer sums of groups of rows, one at a time, exactly.
 
-    ``a + b`` is exact: it becomes an array of Python integers where int64 cannot hold the result. So the sum of any
-    number of parts does not depend on their order or grouping.
-
-    Parameters
-    ----------
-    units : ndarray of int64 or of Python integers (dtype object)
-    grid : float
-        A power of two.
+    ``wide`` (see `fits_int64`) is decided from public numbers, so that the capacity never depends on the data: 64 bits
+    where they are known to suffice for all rows together, Python integers otherwise.
 
     Examples
     --------
-    >>> total = GridSum(np.array([3, -1]), 0.25) + GridSum(np.array([1, 2**62]), 0.25)
-    >>> total.units
-    array([                  4, 4611686018427387903])
-    >>> total.value[0]
-    np.float64(1.0)
-    """
-
-    units: NDArray[Any]
-    grid: float
-
-    def __add__(self, other: GridSum) -> GridSum:
-        if not isinstance(other, GridSum):
-            return NotImplemented
-        if other.grid != self.grid or other.units.shape != self.units.shape:
-            raise ValueError(
-                f"sums on different grids or of different shapes cannot be added: {self.grid!r}, {self.units.shape} "
-                f"and {other.grid!r}, {other.units.shape}; use the grid of the common public bound"
-            )
-        a, b = self.units, other.units
-        if a.dtype != object and b.dtype != object:
-            with np.errstate(over="ignore"):
-                total = a + b
-            wrapped = ((a ^ total) & (b ^ total)) < 0  # the sign of both terms differs from the sign of the sum
-            if not wrapped.any():
-                return GridSum(total, self.grid)
-        return GridSum(a.astype(object) + b.astype(object), self.grid)
-
-    @property
-    def value(self) -> NDArray[np.float64]:
-        """``units * grid`` in float64 (correctly rounded: the scaling by a power of two is exact)."""
-        return self.units.astype(np.float64) * self.grid
-
-
-def exact_total(parts: Sequence[NDArray[Any]], n_rows: int, unit_bound: int = 2**GRID_BITS) -> NDArray[Any]:
-    """Add the integer sums of several groups of rows.
-
-    Parameters
-    ----------
-    parts : sequence of integer ndarrays of one shape, at least one
-    n_rows : int
-        The public number of rows (or a public upper bound) behind all parts together. It alone decides whether int64
-        is enough, so that the capacity never depends on the data.
-    unit_bound : int, default 2**32
-        Largest number of units of one row in one coordinate.
-
-    Returns
-    -------
-    ndarray
-        int64 while ``n_rows * unit_bound < 2**63``, Python integers (dtype object) otherwise.
-
-    Examples
-    --------
-    >>> exact_total([np.array([1, 2]), np.array([3, -4])], n_rows=1000)
+    >>> add_units(add_units(None, np.array([1, 2]), False), np.array([3, -4]), False)
     array([ 4, -2])
-    >>> exact_total([np.array([2**62]), np.array([2**62])], n_rows=2**31)
+    >>> add_units(np.array([2**62]), np.array([2**62]), True)
     array([9223372036854775808], dtype=object)
     """
-    dtype = np.int64 if fits_int64(n_rows, unit_bound) else object
-    total = parts[0].astype(dtype)
-    for part in parts[1:]:
-        total = total + part.astype(dtype)
-    return total
+    part = part.astype(object) if wide else part
+    return part.copy() if total is None else total + part
 
 
 def fits_int64(n_rows: int, unit_bound: int = 2**GRID_BITS) -> bool:
