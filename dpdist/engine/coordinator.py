@@ -39,6 +39,7 @@ from dpdist.errors import BudgetError
 from dpdist.kernels.grid import add_units
 from dpdist.privacy.bits import StreamBits, SystemBits
 from dpdist.privacy.budget import Budget, Neighbours
+from dpdist.privacy.composition import Poisson
 from dpdist.privacy.guarantee import Guarantee
 from dpdist.privacy.journal import Journal, RunJournal
 from dpdist.privacy.ledger import Charge, Ledger
@@ -168,6 +169,11 @@ class Coordinator:
             raise BudgetError("this coordinator has a plan already; make a new Coordinator for another run")
         for item in items:
             _additive(item)
+            if not isinstance(item.sampling, Poisson | None):
+                raise BudgetError(
+                    f"item {item.name!r}: batches are drawn row by row, so they are Poisson(rate); "
+                    f"{item.sampling!r} would be accounted for another draw than the one that is made"
+                )
         plan = calibrate(items, self.budget, self.neighbours)
         self._ledger.can_afford(self.dataset.id, self._charge_of(plan), run_id=self.run_id)
         self._plan = plan

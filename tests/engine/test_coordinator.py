@@ -8,7 +8,7 @@ import pytest
 from dpdist import Budget, Dataset, Ledger
 from dpdist.engine.coordinator import Coordinator
 from dpdist.errors import BudgetError, BudgetExceeded, DataError, Fenced, LedgerError
-from dpdist.privacy.composition import Poisson
+from dpdist.privacy.composition import FixedSize, Poisson
 from dpdist.privacy.mechanisms import Gaussian, Laplace
 from dpdist.privacy.plan import Item
 from dpdist.privacy.selection import ExponentialMechanism
@@ -207,6 +207,11 @@ def test_noise_for_another_norm_is_refused(coordinate, ledger, rows):
 def test_a_selection_cannot_release_a_sum(coordinate, rows):
     with pytest.raises(BudgetError, match="adds no noise"):
         coordinate(Dataset.from_arrays(**rows)).plan([Item("pick", ExponentialMechanism())])
+
+
+def test_only_the_batches_that_are_drawn_can_be_planned(coordinate, rows):
+    with pytest.raises(BudgetError, match="Poisson"):
+        coordinate(Dataset.from_arrays(**rows)).plan([Item("gradient", Gaussian(), sampling=FixedSize(10, 20_000))])
 
 
 def test_a_run_id_names_one_computation(coordinate, rows):
