@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +51,6 @@ log = logging.getLogger("dpdist")
 
 RESIDENT_SHARE = 0.5
 """Shards stay in memory when the prepared data takes at most this share of the workers' memory."""
-
-File = TypeVar("File", Ledger, Journal)
 
 Progress = Callable[[int, int, str], None]
 """Called after each release with (releases done, releases planned, name of the release): public numbers."""
@@ -85,7 +83,7 @@ class Coordinator:
         Default: the user's ledger file; one in memory for arrays without a ``dataset_id``, whose random id is gone
         with the process.
     journal : Journal, optional
-        Default: in the ledger's file.
+        Default: the ledger's own. Another one has to be kept as long as the ledger is: it says what was seen.
     cluster : str, distributed.Client or cluster object, optional
         See `dpdist.engine.workers.connect`.
     run_id : str, optional
@@ -125,9 +123,9 @@ class Coordinator:
         self.simulation = random_state is not None
         self.releases: list[Release] = []
         self._arrays = arrays
-        self._opened: list[Ledger | Journal] = []
-        self._ledger = ledger or self._own(Ledger(":memory:" if dataset.anonymous else None))
-        self._journal = journal or self._own(Journal(self._ledger.path))
+        self._owned = ledger is None
+        self._ledger = ledger or Ledger(":memory:" if dataset.anonymous else None)
+        self._journal = journal or self._ledger.journal
         self._cluster = cluster
         self._progress = progress
         self._computation = computation
@@ -154,8 +152,8 @@ class Coordinator:
         if self._run is not None:
             self._run.close()
             self._run = None
-        for file in self._opened:
-            file.close()
+        if self._owned:
+            self._ledger.close()
 
     def plan(self, items: Sequence[Item]) -> Plan:
         """Calibrate the noise of ``items`` to the budget, and see that the ledger can pay for it.
@@ -308,11 +306,6 @@ class Coordinator:
 
     def _charge_of(self, plan: Plan) -> Charge:
         return Charge(plan.spent.epsilon, plan.spent.delta, self.neighbours, plan.total_mu)
-
-    def _own(self, file: File) -> File:
-        """A file that this coordinator opened, hence closes."""
-        self._opened.append(file)
-        return file
 
     def _planned(self) -> Plan:
         if self._plan is None:

@@ -11,6 +11,7 @@ and not limited.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 import sqlite3
@@ -21,6 +22,7 @@ from pathlib import Path
 from dpdist.errors import BudgetError, LedgerError
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.filter import TOLERANCE, Amount, Charge, Composition, Limit, check_fits, check_suits, left, total
+from dpdist.privacy.journal import Journal
 from dpdist.privacy.sqlite import Database, utc_now
 
 # Every statement the ledger knows. Plain SQL: another database needs its own `Database` and nothing else.
@@ -151,8 +153,19 @@ class Ledger:
         self.path = default_path() if path is None else os.fspath(path)
         self._db = Database(self.path, _SCHEMA)
 
+    @functools.cached_property
+    def journal(self) -> Journal:
+        """The released values of the runs charged here: in the same file, or in memory for as long as this ledger.
+
+        The two belong together: a release that is charged and has no value is drawn anew, which is harmless only if the
+        first draw was lost unseen. A ledger that outlives its journal would pay for two draws once.
+        """
+        return Journal(self.path)
+
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, and the journal's."""
+        if "journal" in vars(self):
+            self.journal.close()
         self._db.close()
 
     # -- limits ---------------------------------------------------------------------------------------------------

@@ -101,6 +101,18 @@ def test_a_resumed_run_replays_and_pays_nothing(coordinate, ledger, rows):
     assert len(ledger.history(dataset.id)) == 1
 
 
+def test_a_ledger_in_memory_keeps_its_values_too(rows):
+    dataset, ledger = Dataset.from_arrays(**rows), Ledger(":memory:")
+    values = []
+    for _ in range(2):
+        with Coordinator(
+            dataset, Budget(1.0, 1e-6), arrays=ARRAYS, ledger=ledger, run_id="monday", cluster="threads"
+        ) as run:
+            values.append(gradients(run))
+    assert np.array_equal(*values)
+    assert len(ledger.history(dataset.id)) == 1
+
+
 def test_a_complete_journal_needs_no_data(ledger, rows):
     dataset = Dataset.from_arrays(**rows)
     options = {"ledger": ledger, "run_id": "monday", "cluster": "threads"}

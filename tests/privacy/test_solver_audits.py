@@ -19,7 +19,7 @@ from dpdist.engine.sampling import Batch
 from dpdist.privacy import mechanisms
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.audit import audit_two_point
-from dpdist.privacy.journal import Journal, RunJournal
+from dpdist.privacy.journal import RunJournal
 
 EPSILON, DELTA = 4.0, 1e-2
 SURE = 1 - 1e-6
@@ -85,29 +85,13 @@ def retried(label: float, **options) -> float:
     return float(np.mean(values))
 
 
-@pytest.fixture
-def shared_journal(monkeypatch):
-    """One journal per ledger in memory, as there is one per ledger file."""
-    journals: dict[int, Journal] = {}
-    init = Coordinator.__init__
-
-    def with_journal(self, *args, **kwargs):
-        ledger = kwargs.get("ledger")
-        init(self, *args, journal=journals.setdefault(id(ledger), Journal(":memory:")), **kwargs)
-        self._kept_alive = ledger
-
-    monkeypatch.setattr(Coordinator, "__init__", with_journal)
-    yield journals
-    journals.clear()
-
-
-def test_a_retry_draws_no_second_noise(shared_journal):
+def test_a_retry_draws_no_second_noise():
     assert len({retried(0.0) for _ in range(2)}) == 2
     result = audit(retried, 250)
     assert result.mu_lower <= gdp_mu(EPSILON, DELTA)
 
 
-def test_a_second_noise_on_retry_is_caught(shared_journal, monkeypatch):
+def test_a_second_noise_on_retry_is_caught(monkeypatch):
     monkeypatch.setattr(RunJournal, "get", lambda self, release_id: None)
     monkeypatch.setattr(RunJournal, "put", lambda self, release_id, value: value)
     assert audit(retried, 250).mu_lower > gdp_mu(EPSILON, DELTA)
