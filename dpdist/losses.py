@@ -10,6 +10,7 @@ function as well (scalar code for one block of numbers, compiled on first use) i
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -26,7 +27,7 @@ Block = Callable[[Any, Any, Any, Any, int], None]
 
 
 @dataclass(frozen=True)
-class Loss:
+class Loss(abc.ABC):
     """Base class of losses.
 
     Attributes
@@ -59,20 +60,20 @@ class Loss:
     block: ClassVar[Block | None] = None
 
     @property
-    def derivative_bound(self) -> float:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def derivative_bound(self) -> float: ...
 
     @property
-    def curvature_bound(self) -> float:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def curvature_bound(self) -> float: ...
 
+    @abc.abstractmethod
     def value(self, u: ArrayLike, y: ArrayLike) -> Floats:
         """``l(u, y)``, elementwise."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def derivative(self, u: ArrayLike, y: ArrayLike) -> Floats:
         """``dl/du (u, y)``, elementwise."""
-        raise NotImplementedError
 
     def lipschitz(self, row_norm: float) -> float:
         """Largest norm of a gradient of rows of norm at most ``row_norm``."""

@@ -129,6 +129,10 @@ class Custom(Loss):
     def derivative_bound(self):
         return self.scale
 
+    def value(self, u, y):
+        s = np.abs(np.subtract(u, y))
+        return self.scale * (s - np.log1p(s))
+
     def derivative(self, u, y):
         s = np.subtract(u, y)
         return self.scale * s / (1.0 + np.abs(s))
