@@ -64,9 +64,9 @@ def epoch_vs_read() -> tuple[float, str]:
         share, engine.RESIDENT_SHARE = engine.RESIDENT_SHARE, 0.0
         try:
             with dask.config.set(num_workers=2):
-                reads = [read() for _ in range(4)]
-                epochs = rounds(dataset, 8)[2:]
-                reads += [read() for _ in range(4)]
+                reads = [read() for _ in range(6)]
+                epochs = rounds(dataset, 14)[2:]
+                reads += [read() for _ in range(6)]
         finally:
             engine.RESIDENT_SHARE = share
     return min(epochs) / min(reads), "one streamed epoch over 2e6 x 50 on disk against only reading it, two threads"
