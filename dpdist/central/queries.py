@@ -68,6 +68,8 @@ class LargestEigenvalue(Query):
     ``r^2``, which also bounds that error when the true number of rows is private and larger.
     """
 
+    is_sum = False
+
     n_features: int
     row_norm: float
     n_rows: int

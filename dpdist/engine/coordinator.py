@@ -30,7 +30,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.data import Dataset, Fold
+from dpdist.data import Dataset, Fold, Schema
 from dpdist.engine.query import Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.shards import Prepare, Round, ShardPlan
@@ -166,12 +166,7 @@ class Coordinator:
         if self._plan is not None:
             raise BudgetError("this coordinator has a plan already; make a new Coordinator for another run")
         for item in items:
-            _additive(item)
-            if not isinstance(item.sampling, Poisson | None):
-                raise BudgetError(
-                    f"item {item.name!r}: batches are drawn row by row, so they are Poisson(rate); "
-                    f"{item.sampling!r} would be accounted for another draw than the one that is made"
-                )
+            _check_plannable(item, self.dataset.schema)
         plan = calibrate(items, self.budget, self.neighbours)
         self._ledger.can_afford(self.dataset.id, self._charge_of(plan), run_id=self.run_id)
         self._plan = plan
@@ -221,7 +216,7 @@ class Coordinator:
             start=0 if rows is None else rows.start,
             stop=self.dataset.n_rows if rows is None else rows.stop,
             n_rows=self.dataset.n_rows,
-            batch=self._batch(item, index),
+            batch=self._batch(query, item, index),
         )
         total: NDArray[Any] | None = None
         assert self._workers is not None
@@ -230,7 +225,7 @@ class Coordinator:
         assert total is not None, "a dataset has at least one row"
         statistic, grid = query.statistic(total)
         self._open_run().check()
-        bits = SystemBits() if self._run_key is None else StreamBits(self._stream("noise", item, index))
+        bits = SystemBits() if self._run_key is None else StreamBits(self._stream("noise", query, item, index))
         noisy = _additive(item).release(statistic, sensitivity / grid, bits)
         return noisy.astype(np.float64) * grid
 
@@ -293,16 +288,16 @@ class Coordinator:
         what = (self._planned().digest(), self.simulation, self._computation)
         return hashlib.sha256(repr(what).encode()).hexdigest()
 
-    def _batch(self, item: Item, index: int) -> Batch | None:
+    def _batch(self, query: Query, item: Item, index: int) -> Batch | None:
         if item.sampling is None:
             return None
-        key = os.urandom(16) if self._run_key is None else self._stream("batch", item, index).key
+        key = os.urandom(16) if self._run_key is None else self._stream("batch", query, item, index).key
         return Batch(key, item.sampling.rate)
 
-    def _stream(self, purpose: str, item: Item, index: int) -> Stream:
+    def _stream(self, purpose: str, query: Query, item: Item, index: int) -> Stream:
         """Simulated randomness: the key holds everything that changes the meaning of the draw."""
         assert self._run_key is not None
-        return Stream(self._run_key, purpose, item=item.name, index=index, plan=self._planned().digest())
+        return Stream(self._run_key, purpose, run=self._digest(), query=repr(query), item=item.name, index=index)
 
     def _charge_of(self, plan: Plan) -> Charge:
         return Charge(plan.spent.epsilon, plan.spent.delta, self.neighbours, plan.total_mu)
@@ -333,6 +328,22 @@ def _additive(item: Item) -> Mechanism:
     return cast(Mechanism, item.mechanism)
 
 
+def _check_plannable(item: Item, schema: Schema) -> None:
+    """Refuse what would be accounted for something else than what is done."""
+    _additive(item)
+    if not isinstance(item.sampling, Poisson | None):
+        raise BudgetError(
+            f"item {item.name!r}: batches are drawn row by row, so they are Poisson(rate); "
+            f"{item.sampling!r} would be accounted for another draw than the one that is made"
+        )
+    if schema.max_rows_per_unit > 1 and (item.sampling is not None or item.fold is not None):
+        raise BudgetError(
+            f"item {item.name!r}: one {schema.unit} may own several rows of this dataset. They can be drawn apart and "
+            "lie in different folds, so neither amplification by sampling nor parallel composition holds. "
+            "Release it on all rows"
+        )
+
+
 def _suited(item: Item, query: Query, neighbours: Neighbours) -> Mechanism:
     """The mechanism, if the query's sensitivity is what it and its accounting rest on."""
     mechanism, asked = _additive(item), type(query).__name__
@@ -341,9 +352,10 @@ def _suited(item: Item, query: Query, neighbours: Neighbours) -> Mechanism:
             f"{asked} bounds the l{query.norm} norm of a row, but {type(mechanism).__name__} noise is scaled to the "
             f"l{mechanism.norm} norm, which can be larger; use Gaussian noise"
         )
-    if item.sampling is not None and query.sensitivity(neighbours) < neighbours.sum_factor * query.bound:
+    is_plain_sum = query.is_sum and query.sensitivity(neighbours) >= neighbours.sum_factor * query.bound
+    if item.sampling is not None and not is_plain_sum:
         raise BudgetError(
-            f"{asked} has a sensitivity below {neighbours.sum_factor} times the bound of a row; amplification by "
-            "sampling is proved for sums only. Release it on all rows"
+            f"{asked} is not a sum with {neighbours.sum_factor} times the bound of a row as its sensitivity; "
+            "amplification by sampling is proved for such sums only. Release it on all rows"
         )
     return mechanism

@@ -30,6 +30,8 @@ class Query(abc.ABC):
     ----------
     norm : int
         1 or 2: the norm in which `bound` and `sensitivity` are measured.
+    is_sum : bool
+        Whether `statistic` is the sum itself; only then can it be asked of a sample of the rows.
     bound : float
         The norm of one row's contribution, in data units, enforced by `summarise`.
     grid : float
@@ -40,6 +42,7 @@ class Query(abc.ABC):
     """
 
     norm: ClassVar[int] = 2
+    is_sum: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

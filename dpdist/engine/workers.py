@@ -98,7 +98,13 @@ class DistributedWorkers:
         checks = self._client.map(
             _failure_of, self._shards, key=[f"{self._name}-check-{next(self._round)}" for _ in self._shards], pure=False
         )
-        _raise_failures(self._gather(checks))
+        try:
+            _raise_failures(self._gather(checks))
+        except (FutureCancelledError, KilledWorker):
+            raise ClusterError(
+                "workers were lost while they loaded the data; look at their logs (memory limit?). "
+                "Nothing was charged in this attempt."
+            ) from None
 
     def map(self, ask: Round) -> list[NDArray[Any]]:
         for attempt in itertools.count():

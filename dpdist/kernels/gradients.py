@@ -162,7 +162,7 @@ def _fused(  # type: ignore[no-untyped-def]
     largest, by_norm, row_limit, clip_limit, per_grid, intercept, work, index, z, totals, result,
 ):  # fmt: skip
     """All blocks of rows, with a compiled derivative."""
-    # the caller holds all arrays; counting references in the loop costs more than a block's arithmetic
+    # the caller holds all arrays, so there is no need to count references for every block
     X, y, w, rows, params, work = borrow(X), borrow(y), borrow(w), borrow(rows), borrow(params), borrow(work)
     index, z, totals, result = borrow(index), borrow(z), borrow(totals), borrow(result)
     pending = 0

@@ -230,7 +230,7 @@ def call_block(typingctx: Any, address: Any, params: Any, work: Any, n: Any) -> 
 
 @intrinsic
 def borrow(typingctx: Any, array: Any) -> Any:
-    """The same array without its reference count, whose atomic operations would cost more than a block's arithmetic."""
+    """The same array without its reference count, whose atomic operations slow short blocks down."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         view = context.make_array(signature.args[0])(context, builder, args[0])

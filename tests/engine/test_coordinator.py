@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from dpdist import Budget, Dataset, Ledger
+from dpdist.central.queries import GradientSum, LargestEigenvalue
 from dpdist.engine.coordinator import Coordinator
 from dpdist.errors import BudgetError, BudgetExceeded, DataError, Fenced, LedgerError
+from dpdist.losses import Logistic
 from dpdist.privacy.composition import FixedSize, Poisson
 from dpdist.privacy.mechanisms import Gaussian, Laplace
 from dpdist.privacy.plan import Item
@@ -174,7 +176,7 @@ def test_poisson_batches_have_the_expected_size(coordinate, rows):
     dataset = Dataset.from_arrays(**rows)
     with coordinate(dataset, random_state=0) as run:
         item = run.plan([Item("gradient", Gaussian(), count=20, sampling=Poisson(0.25))])["gradient"]
-        batches = [run._batch(item, i) for i in range(20)]
+        batches = [run._batch(QUERY, item, i) for i in range(20)]
     sizes = np.array([len(b.rows(0, dataset.n_rows)) for b in batches])
     # binomial(20000, 1/4) has standard deviation 61; seven of those
     assert np.all(np.abs(sizes - 5000) < 430)
@@ -239,3 +241,31 @@ def test_the_limit_of_a_named_dataset_in_memory_is_the_users(rows, tmp_path, mon
     run = Coordinator(Dataset.from_arrays(dataset_id="survey", **rows), Budget(1.0, 1e-6), arrays=ARRAYS)
     with pytest.raises(BudgetExceeded):
         run.plan([Item("gradient", Gaussian())])
+
+
+@pytest.mark.parametrize("how", [{"sampling": Poisson(0.1)}, {"fold": ("slots-2", 0)}], ids=["sample", "fold"])
+def test_several_rows_per_person_rule_out_samples_and_folds(coordinate, rows, how):
+    dataset = Dataset.from_arrays(**rows, unit="person", max_rows_per_unit=2)
+    with pytest.raises(BudgetError, match="several rows"):
+        coordinate(dataset).plan([Item("gradient", Gaussian(), **how)])
+
+
+def test_what_is_no_sum_cannot_be_sampled(coordinate, rows):
+    dataset = Dataset.from_arrays(**rows)
+    with coordinate(dataset) as run:
+        item = run.plan([Item("steepness", Gaussian(), sampling=Poisson(0.1))])["steepness"]
+        with pytest.raises(BudgetError, match="not a sum"):
+            run.release(LargestEigenvalue(5, 1.0, dataset.n_rows), item)
+
+
+def test_simulations_of_different_queries_share_no_noise(coordinate, rows):
+    dataset = Dataset.from_arrays(**rows)
+    noise = []
+    for clip in (1.0, 2.0):
+        query = GradientSum(Logistic(), row_norm=1.0, clip_norm=clip)
+        with coordinate(dataset, random_state=0) as run:
+            item = run.plan([Item("gradient", Gaussian())])["gradient"]
+            value = run.release(query, item, np.zeros(5))
+            exact = query.summarise({k: ARRAYS[k](v) for k, v in rows.items()}, np.zeros(5), None) * query.grid
+            noise.append((value - exact) / run.releases[0].noise_std)
+    assert not np.any(np.isclose(*noise, rtol=1e-3))
