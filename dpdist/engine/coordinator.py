@@ -297,7 +297,8 @@ class Coordinator:
     def _stream(self, purpose: str, query: Query, item: Item, index: int) -> Stream:
         """Simulated randomness: the key holds everything that changes the meaning of the draw."""
         assert self._run_key is not None
-        return Stream(self._run_key, purpose, run=self._digest(), query=repr(query), item=item.name, index=index)
+        plan = self._planned().digest()
+        return Stream(self._run_key, purpose, plan=plan, query=repr(query), item=item.name, index=index)
 
     def _charge_of(self, plan: Plan) -> Charge:
         return Charge(plan.spent.epsilon, plan.spent.delta, self.neighbours, plan.total_mu)
