@@ -15,9 +15,9 @@ from scipy.special import log_expit, log_softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 
 from dpdist.central.columns import ClassCodes
+from dpdist.central.course import Course
 from dpdist.central.minimizer import Minimizer
 from dpdist.central.parameters import check_between
-from dpdist.central.schedule import Schedule
 from dpdist.constraints import ElasticNet
 from dpdist.engine.shards import Prepare
 from dpdist.errors import MissingBound
@@ -79,7 +79,7 @@ class _LinearClassifier(ClassifierMixin, _LinearModel):
         codes.check_dtype(stored)
         return codes
 
-    def _computation(self, course: Schedule) -> str:
+    def _computation(self, course: Course) -> str:
         assert self.classes is not None
         return super()._computation(course) + repr(tuple(self.classes))
 

@@ -24,7 +24,7 @@ import math
 import os
 import sys
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,35 +35,29 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.central.columns import features, targets
+from dpdist.central.course import Course, Door, Problem
 from dpdist.central.inputs import as_dataset
+from dpdist.central.outlook import Outlook, outlook
 from dpdist.central.parameters import check_bound, check_count, check_offers
-from dpdist.central.queries import GradientSum, LargestEigenvalue
-from dpdist.central.schedule import Schedule, schedule
-from dpdist.constraints import Constraint, Penalty, proximal
+from dpdist.central.solvers import course as choose
+from dpdist.constraints import Constraint, Penalty
 from dpdist.engine.coordinator import Coordinator
+from dpdist.engine.progress import Event, Released, watching
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.losses import LOSSES, Loss, by_name
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.plan import Plan, calibrate
-from dpdist.solvers.loops import drive, nesterov_momentum, prox_gradient
 
 Vector = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """The public bounds of a fit, resolved from the parameters."""
-
-    row_norm: float
-    clip_norm: float
-    intercept: float
-
-    @property
-    def squared(self) -> float:
-        """Largest squared norm of a row with its constant feature."""
-        return self.row_norm**2 + self.intercept**2
+PUBLIC = (
+    "solver", "gradient", "rows", "combine", "row_norm", "clip_norm", "n_rounds", "step_size", "batch_rate",
+)  # fmt: skip
+"""The parameters that a `Problem` has under the same name."""
+EXCESS = "expected excess of the mean loss that is due to the noise, for rows that are equally long in all directions"
 
 
 def _takes_signs(model: Minimizer) -> bool:
@@ -102,7 +96,7 @@ class Minimizer(BaseEstimator):
     fit_intercept : bool, default True
         Adds a constant feature of size ``row_norm / sqrt(n_features)``, which costs 1/(2 n_features) more noise.
     n_rounds : int, optional
-        Public number of gradients. Default: by the measured rule of `dpdist.central.schedule`.
+        Public number of gradients. Default: by the measured rule of the solver (`dpdist.central.convex`).
     step_size : float, optional
         Public step size. Default: from a privately released smoothness (1 % of the budget).
     batch_rate : float, default 0.02
@@ -223,45 +217,58 @@ class Minimizer(BaseEstimator):
         self._check_parameters()
         dataset = as_dataset(self, X, y)
         prepare = self._prepare_labels(dataset.arrays["y"].dtype)
-        neighbours = Neighbours(self.neighbours)
-        n = self._divisor(dataset.n_rows, neighbours)
-        budget = Budget(self.epsilon, self.delta or 0.0)
-        budget.warn_if_delta_is_large(n)
-        course = self._schedule(n, self.n_features_in_, budget)
+        problem = self._problem(dataset.n_rows, self.n_features_in_)
+        problem.budget.warn_if_delta_is_large(problem.n_rows)
+        course = choose(problem)
         with ExitStack() as opened:
+            if self.verbose:
+                opened.enter_context(watching(_print_release))
             ledger = self.ledger
             if isinstance(ledger, str | os.PathLike):
                 ledger = opened.enter_context(closing(Ledger(ledger)))
             coordinator = opened.enter_context(
                 Coordinator(
                     dataset,
-                    budget,
+                    problem.budget,
                     arrays={"X": features, "y": prepare},
-                    neighbours=neighbours,
+                    neighbours=problem.neighbours,
                     ledger=ledger,
                     cluster=self.cluster,
                     run_id=self.run_id,
                     random_state=self.random_state,
-                    progress=_print_progress if self.verbose else None,
                     computation=self._computation(course),
                 )
             )
             self.plan_ = coordinator.plan(course.items())
-            self._minimise(coordinator, course, n)
+            door = Door(coordinator, self.plan_)
+            solutions = []
+            for target in range(problem.n_problems) if problem.n_problems > 1 else [None]:
+                door.target = target
+                solutions.append(course.solve(door))
             self.guarantee_ = coordinator.guarantee
             self.releases_ = coordinator.releases
-        self.solver_ = course.solver
+        self._store(np.array(solutions), problem.intercept)
+        self.history_ = door.history
+        self.solver_ = course.name
         self.n_iter_ = course.n_rounds
         return self
 
     def plan(self, n_rows: int, n_features: int) -> Plan:
         """What a fit would release, with which noise: from public numbers, without any data."""
-        self._check_parameters()
-        check_count("n_rows", n_rows)
-        check_count("n_features", n_features)
-        budget, neighbours = Budget(self.epsilon, self.delta or 0.0), Neighbours(self.neighbours)
-        n = self._divisor(n_rows, neighbours)
-        return calibrate(self._schedule(n, n_features, budget).items(), budget, neighbours)
+        problem = self._public_problem(n_rows, n_features)
+        return calibrate(choose(problem).items(), problem.budget, problem.neighbours)
+
+    def outlook(self, n_rows: int, n_features: int) -> Outlook:
+        """What to expect of a fit: predicted from public numbers, and what it would take where that is bad."""
+        problem = self._public_problem(n_rows, n_features)
+
+        def predict(n: int, epsilon: float) -> float | None:
+            other = replace(problem, n_rows=n, budget=replace(problem.budget, epsilon=epsilon))
+            course = choose(other)
+            return course.predicted_error(calibrate(course.items(), other.budget, other.neighbours))
+
+        trivial = float(problem.loss.value(0.0, 1.0)) if problem.loss.labels == "signs" else None
+        return outlook(predict, trivial, EXCESS, problem.n_rows, problem.budget.epsilon)
 
     @available_if(_takes_signs)
     def decision_function(self, X: Any) -> Vector:
@@ -297,69 +304,37 @@ class Minimizer(BaseEstimator):
         X = validate_data(self, X, reset=False)
         return X @ self.coef_.T + self.intercept_
 
-    def _minimise(self, coordinator: Coordinator, course: Schedule, n: int) -> None:
-        """Run the loop once per binary problem; everything here is post-processing of releases."""
-        d, bounds, loss = self.n_features_in_, self._bounds(), self._loss()
-        penalty = self._penalty()
-        step = self.step_size or course.step(self._smoothness(coordinator, course, n))
-        strong = penalty.strong_convexity if penalty is not None else 0.0
-        accelerated = course.solver == "accelerated"
-        momentum = nesterov_momentum(step, strong, course.n_rounds) if accelerated else 0.0
-        expected = n if course.rate is None else course.rate * n
-        assert self.plan_ is not None
-        item = self.plan_["gradient"]
-        solutions = []
-        self.history_: list[Vector] = []
-        for target in range(course.n_problems) if course.n_problems > 1 else [None]:
-            query = GradientSum(loss, bounds.row_norm, bounds.clip_norm, bounds.intercept, target)
-
-            def oracle(w: Vector, query: GradientSum = query) -> Vector:
-                self.history_.append(w)
-                return coordinator.release(query, item, w) / expected
-
-            start = np.zeros(d + (bounds.intercept > 0))
-            loop = prox_gradient(
-                start, proximal(penalty, self.constraint, d), step, course.n_rounds, momentum, course.tail
-            )
-            solutions.append(drive(loop, oracle))
-        self._store(np.array(solutions), bounds.intercept)
-
     def _store(self, solutions: NDArray[np.float64], intercept: float) -> None:
         d = self.n_features_in_
         self.coef_ = solutions[0, :d]
         self.intercept_: Any = float(intercept * solutions[0, d]) if intercept else 0.0
 
-    def _smoothness(self, coordinator: Coordinator, course: Schedule, n: int) -> float:
-        """Upper bound on the curvature of the mean loss: private, or the worst case of the bounds."""
-        bounds = self._bounds()
-        curvature = self._loss().curvature_bound
-        worst = curvature * bounds.squared
-        if not course.private_smoothness:
-            return worst
-        query = LargestEigenvalue(self.n_features_in_, bounds.row_norm, n, bounds.intercept)
-        noisy = float(coordinator.release(query, self.plan_["smoothness"])[0])
-        # three standard deviations up: a step that is too long hurts more than one that is too short
-        generous = curvature * (noisy + 3 * coordinator.releases[-1].noise_std) / n
-        return min(max(generous, 1e-6 * worst), worst)
+    def _public_problem(self, n_rows: int, n_features: int) -> Problem:
+        """The problem of a dataset of that shape, with all parameters checked."""
+        self._check_parameters()
+        check_count("n_rows", n_rows)
+        check_count("n_features", n_features)
+        return self._problem(n_rows, n_features)
 
-    def _schedule(self, n_rows: int, n_features: int, budget: Budget) -> Schedule:
-        return schedule(
-            solver=self.solver,
-            rows=self.rows,
-            combine=self.combine,
-            n_rows=n_rows,
+    def _problem(self, n_rows: int, n_features: int) -> Problem:
+        assert self.row_norm is not None
+        neighbours = Neighbours(self.neighbours)
+        return Problem(
+            loss=self._loss(),
+            penalty=self._penalty(),
+            constraint=self.constraint,
+            n_rows=self._divisor(n_rows, neighbours),
             n_features=n_features,
+            budget=Budget(self.epsilon, self.delta or 0.0),
+            neighbours=neighbours,
             n_problems=self._n_problems(),
-            budget=budget,
-            n_rounds=self.n_rounds,
-            batch_rate=self.batch_rate,
-            step_size=self.step_size,
+            intercept=self.row_norm / math.sqrt(n_features) if self.fit_intercept else 0.0,
+            **{name: getattr(self, name) for name in PUBLIC},
         )
 
-    def _computation(self, course: Schedule) -> str:
+    def _computation(self, course: Course) -> str:
         """Whatever the iterates depend on besides the releases: a ``run_id`` stands for one such description."""
-        what = (course, self.step_size, self._loss(), self._penalty(), self.constraint, self._bounds(), self.n_public)
-        return repr(what)
+        return repr(course)
 
     def _n_problems(self) -> int:
         return 1
@@ -375,12 +350,6 @@ class Minimizer(BaseEstimator):
             raise DataError("y holds strings: expected numbers (-1 and +1 for the losses for two classes)")
         return targets
 
-    def _bounds(self) -> Bounds:
-        assert self.row_norm is not None
-        intercept = self.row_norm / math.sqrt(self.n_features_in_) if self.fit_intercept else 0.0
-        clip_norm = self.clip_norm or self._loss().derivative_bound * math.hypot(self.row_norm, intercept)
-        return Bounds(self.row_norm, clip_norm, intercept)
-
     def _divisor(self, n_rows: int, neighbours: Neighbours) -> int:
         if self.n_public is not None:
             return self.n_public
@@ -392,8 +361,6 @@ class Minimizer(BaseEstimator):
         return n_rows
 
     def _check_parameters(self) -> None:
-        if self.gradient != "norm":
-            raise BudgetError(f"gradient={self.gradient!r} is not known; choose 'norm'")
         if self.neighbours not in {relation.value for relation in Neighbours} | set(Neighbours):
             raise BudgetError(
                 f"neighbours={self.neighbours!r} is not known; choose 'replace-one' or 'add-or-remove-one'"
@@ -417,6 +384,8 @@ class Minimizer(BaseEstimator):
                 check_count(name, getattr(self, name))
         if self.random_state is not None:
             check_count("random_state", self.random_state, low=0)
+        if not 0 < self.batch_rate <= 1:
+            raise BudgetError(f"batch_rate must lie in (0, 1], got {self.batch_rate!r}")
         if self.penalty is not None:
             check_offers("penalty", self.penalty, "prox", "ElasticNet(1e-4)")
         if self.constraint is not None:
@@ -429,5 +398,6 @@ class Minimizer(BaseEstimator):
             )
 
 
-def _print_progress(done: int, planned: int, name: str) -> None:
-    print(f"dpdist: release {done} of {planned} ({name})", file=sys.stderr, flush=True)
+def _print_release(event: Event) -> None:
+    if isinstance(event, Released):
+        print(f"dpdist: release {event.done} of {event.planned} ({event.name})", file=sys.stderr, flush=True)

@@ -90,7 +90,7 @@ class LargestEigenvalue(Query):
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         return second_moment(block["X"], self.row_norm, intercept=self.intercept)
 
-    def sensitivity(self, neighbours: Neighbours) -> float:
+    def sensitivity(self, neighbours: Neighbours, norm: float | None = None) -> float:
         return self.bound + 2 * (self._solver_error + grid_for(self.bound))
 
     def statistic(self, total: NDArray[Any]) -> tuple[NDArray[Any], float]:

@@ -18,32 +18,32 @@ because nobody can have seen the first draw: the journal has one writer, the new
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import os
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.data import Dataset, Fold, Schema
+from dpdist.engine import progress
 from dpdist.engine.query import Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.shards import Prepare, Round, ShardPlan
 from dpdist.engine.workers import Workers, connect
 from dpdist.errors import BudgetError
-from dpdist.kernels.grid import add_units
 from dpdist.privacy.bits import StreamBits, SystemBits
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.composition import Poisson
 from dpdist.privacy.guarantee import Guarantee
 from dpdist.privacy.journal import Journal, RunJournal
 from dpdist.privacy.ledger import Charge, Ledger
-from dpdist.privacy.mechanisms import Mechanism
 from dpdist.privacy.plan import Item, Plan, calibrate
 from dpdist.privacy.streams import Stream, run_key_from_seed
 
@@ -51,9 +51,6 @@ log = logging.getLogger("dpdist")
 
 RESIDENT_SHARE = 0.5
 """Shards stay in memory when the prepared data takes at most this share of the workers' memory."""
-
-Progress = Callable[[int, int, str], None]
-"""Called after each release with (releases done, releases planned, name of the release): public numbers."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +87,9 @@ class Coordinator:
         Name of the run; give the same again to resume it after a crash. Default: random.
     random_state : int, optional
         For simulation and tests: noise and batches come from this seed, and there is no guarantee.
-    progress : callable, optional
-        See `Progress`.
+    align : int, default 1
+        Rows that have to be read together: every range that a task holds begins at a multiple of it, whatever the
+        partitions are.
     computation : str, optional
         Public description of whatever the states depend on besides earlier releases (solver, step size, penalty ...).
         A ``run_id`` that was used for another computation is refused instead of replayed.
@@ -113,7 +111,7 @@ class Coordinator:
         cluster: Any = None,
         run_id: str | None = None,
         random_state: int | None = None,
-        progress: Progress | None = None,
+        align: int = 1,
         computation: str = "",
     ) -> None:
         self.dataset = dataset
@@ -127,7 +125,7 @@ class Coordinator:
         self._ledger = ledger or Ledger(":memory:" if dataset.anonymous else None)
         self._journal = journal or self._ledger.journal
         self._cluster = cluster
-        self._progress = progress
+        self._align = align
         self._computation = computation
         self._run_key = None if random_state is None else run_key_from_seed(random_state)
         self._plan: Plan | None = None
@@ -171,6 +169,8 @@ class Coordinator:
         self._ledger.can_afford(self.dataset.id, self._charge_of(plan), run_id=self.run_id)
         self._plan = plan
         self._run = self._journal.open(self.run_id)
+        public = self.neighbours is Neighbours.REPLACE_ONE
+        progress.tell(progress.Planned(self.run_id, self.dataset.id, plan, self.dataset.n_rows if public else None))
         return plan
 
     @property
@@ -191,58 +191,60 @@ class Coordinator:
         rows : Fold, optional
             The fold to ask; must be the one that the plan charged. Default: all rows.
         """
-        mechanism = _suited(item, query, self.neighbours)
+        sensitivity = _sensitivity(item, query, self.neighbours) * self.dataset.schema.max_rows_per_unit
         index = self._take(item, rows)
         release_id = self._release_id(index, query, item)
-        sensitivity = query.sensitivity(self.neighbours) * self.dataset.schema.max_rows_per_unit
         run = self._open_run()
         value = run.get(release_id)
+        replayed = value is not None
         if value is None:
             self._begin()
             self._record(release_id, index, item, sensitivity)
             value = run.put(release_id, self._draw(query, item, state, rows, sensitivity, index))
-        noise_std = mechanism.noise_std(sensitivity)
+        noise_std = item.mechanism.noise_std(sensitivity)
         self.releases.append(Release(index, item.name, release_id, value, noise_std, sensitivity))
-        self._report(item)
+        self._report(item, replayed)
         return value
 
     def _draw(
         self, query: Query, item: Item, state: Any, rows: Fold | None, sensitivity: float, index: int
     ) -> NDArray[np.float64]:
         """Where noise meets data: the one function that sees an un-noised sum."""
-        ask = Round(
-            query,
-            state,
-            start=0 if rows is None else rows.start,
-            stop=self.dataset.n_rows if rows is None else rows.stop,
-            n_rows=self.dataset.n_rows,
-            batch=self._batch(query, item, index),
-        )
-        total: NDArray[Any] | None = None
         assert self._workers is not None
-        for summary in self._workers.map(ask):
-            total = add_units(total, summary, ask.wide)
-        assert total is not None, "a dataset has at least one row"
-        statistic, grid = query.statistic(total)
-        self._open_run().check()
+        workers, batch = self._workers, self._batch(query, item, index)
+        start, stop = (0, self.dataset.n_rows) if rows is None else (rows.start, rows.stop)
+
+        def ask(state: Any) -> NDArray[Any]:
+            asked = Round(query, state, start, stop, self.dataset.n_rows, batch)
+            total: NDArray[Any] | None = None
+            for summary in workers.map(asked):
+                total = query.combine(total, summary, asked.wide)
+            assert total is not None, "a dataset has at least one row"
+            return total
+
         bits = SystemBits() if self._run_key is None else StreamBits(self._stream("noise", query, item, index))
-        noisy = _additive(item).release(statistic, sensitivity / grid, bits)
-        return noisy.astype(np.float64) * grid
+        statistic, grid = query.statistic(query.explore(ask, state, item.mechanism, bits))
+        self._open_run().check()
+        private = item.mechanism.release(statistic, sensitivity / grid, bits)
+        return np.asarray(private).astype(np.float64) * (grid if item.mechanism.in_units else 1.0)
 
     def _begin(self) -> None:
         """Load the shards, then charge the plan; both once, and in this order."""
         if self._charged:
             return
         self._workers = connect(self._cluster)
-        self._workers.place(self._shard_plans(self._workers))
+        shards = self._shard_plans(self._workers)
+        progress.tell(progress.Loading(len(shards)))
+        self._workers.place(shards)
         plan = self._planned()
         label = ", ".join(f"{item.count} x {item.name}" for item in plan.items)
         self._ledger.open_run(self.dataset.id, self.run_id, self._digest(), self._charge_of(plan), label=label)
         self._charged = True
+        progress.tell(progress.Charged(plan.spent.epsilon, plan.spent.delta))
 
     def _shard_plans(self, workers: Workers) -> list[tuple[ShardPlan, dict[str, list[Any]]]]:
         """Deal the partitions to one shard per worker thread, in turn, so that a fold reaches all of them."""
-        partitions = self.dataset.partitions
+        partitions = _aligned(self.dataset.partitions, self._align)
         n_shards = max(1, min(workers.n_threads, len(partitions)))
         resident = self.dataset.in_memory or self.dataset.nbytes <= RESIDENT_SHARE * workers.memory
         plans = []
@@ -273,7 +275,7 @@ class Coordinator:
             index,
             item.name,
             type(item.mechanism).__name__,
-            _additive(item).noise_std(sensitivity),
+            item.mechanism.noise_std(sensitivity),
             sensitivity,
             f"{cost.kind} {cost.parameter:.6g}",
         )
@@ -312,26 +314,23 @@ class Coordinator:
         assert self._run is not None
         return self._run
 
-    def _report(self, item: Item) -> None:
-        done, planned = len(self.releases), sum(i.count for i in self._planned().items)
+    def _report(self, item: Item, replayed: bool) -> None:
+        done, planned = len(self.releases), self._planned().n_releases
         log.info("release %d of %d: %s", done, planned, item.name)
-        if self._progress is not None:
-            self._progress(done, planned, item.name)
+        progress.tell(progress.Released(done, planned, item.name, item.rate, replayed))
 
 
-def _additive(item: Item) -> Mechanism:
-    """The mechanism of a line of the plan, which has to be one that adds noise to a sum."""
-    if not hasattr(item.mechanism, "noise_std"):
-        raise BudgetError(
-            f"item {item.name!r}: {type(item.mechanism).__name__} selects and adds no noise, so no sum can be released "
-            "with it; use Gaussian or Laplace"
-        )
-    return cast(Mechanism, item.mechanism)
+def _aligned(partitions: Sequence[tuple[int, int]], align: int) -> list[tuple[int, int]]:
+    """The partitions with their inner borders moved down to multiples of ``align``."""
+    if align == 1:
+        return list(partitions)
+    n = max(stop for _, stop in partitions)
+    edges = sorted({start - start % align for start, _ in partitions} | {n})
+    return list(itertools.pairwise(edges))
 
 
 def _check_plannable(item: Item, schema: Schema) -> None:
     """Refuse what would be accounted for something else than what is done."""
-    _additive(item)
     if not isinstance(item.sampling, Poisson | None):
         raise BudgetError(
             f"item {item.name!r}: batches are drawn row by row, so they are Poisson(rate); "
@@ -345,18 +344,13 @@ def _check_plannable(item: Item, schema: Schema) -> None:
         )
 
 
-def _suited(item: Item, query: Query, neighbours: Neighbours) -> Mechanism:
-    """The mechanism, if the query's sensitivity is what it and its accounting rest on."""
-    mechanism, asked = _additive(item), type(query).__name__
-    if query.norm > mechanism.norm:
-        raise BudgetError(
-            f"{asked} bounds the l{query.norm} norm of a row, but {type(mechanism).__name__} noise is scaled to the "
-            f"l{mechanism.norm} norm, which can be larger; use Gaussian noise"
-        )
-    is_plain_sum = query.is_sum and query.sensitivity(neighbours) >= neighbours.sum_factor * query.bound
+def _sensitivity(item: Item, query: Query, neighbours: Neighbours) -> float:
+    """The query's sensitivity in the norm of the mechanism, if it is what the accounting rests on."""
+    sensitivity = query.sensitivity(neighbours, item.mechanism.norm)
+    is_plain_sum = query.is_sum and sensitivity >= neighbours.sum_factor * query.bound
     if item.sampling is not None and not is_plain_sum:
         raise BudgetError(
-            f"{asked} is not a sum with {neighbours.sum_factor} times the bound of a row as its sensitivity; "
-            "amplification by sampling is proved for such sums only. Release it on all rows"
+            f"{type(query).__name__} is not a sum with {neighbours.sum_factor} times the bound of a row as its "
+            "sensitivity; amplification by sampling is proved for such sums only. Release it on all rows"
         )
-    return mechanism
+    return sensitivity

@@ -9,16 +9,23 @@ fuzz case fails the tests.
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.errors import BudgetError
+from dpdist.kernels.grid import add_units
+from dpdist.privacy.bits import Bits
 from dpdist.privacy.budget import Neighbours
 
 Block = Mapping[str, NDArray[Any]]
 """Consecutive rows of every array that the run reads."""
+
+Ask = Callable[[Any], NDArray[Any]]
+"""A state to the un-noised total of all asked rows."""
 
 QUERIES: list[type[Query]] = []
 
@@ -28,25 +35,30 @@ class Query(abc.ABC):
 
     Attributes
     ----------
-    norm : int
-        1 or 2: the norm in which `bound` and `sensitivity` are measured.
+    norm : float
+        1, 2 or inf: the norm in which `bound` is measured.
     is_sum : bool
         Whether `statistic` is the sum itself; only then can it be asked of a sample of the rows.
     bound : float
         The norm of one row's contribution, in data units, enforced by `summarise`.
     grid : float
         Size of one unit of the summary (a power of two), see `dpdist.kernels.grid`.
+    size : int or None
+        Number of coordinates; needed where a mechanism measures in a smaller norm than ``norm``.
     row_units : int
         The largest absolute integer that one row adds to one coordinate; with the public row count it tells
         when 64-bit integers would not hold the sum.
+    passes : int
+        How often `explore` asks the rows; public.
     """
 
-    norm: ClassVar[int] = 2
+    norm: ClassVar[float] = 2
     is_sum: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        QUERIES.append(cls)
+        if not inspect.isabstract(cls):
+            QUERIES.append(cls)
 
     @property
     @abc.abstractmethod
@@ -57,17 +69,53 @@ class Query(abc.ABC):
     def grid(self) -> float: ...
 
     @property
+    def size(self) -> int | None:
+        return None
+
+    @property
     def row_units(self) -> int:
         return int(self.bound / self.grid)
+
+    @property
+    def passes(self) -> int:
+        return 1
 
     @abc.abstractmethod
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         """The exact sum of the contributions of a block's rows (of ``rows`` only, if given)."""
 
-    def sensitivity(self, neighbours: Neighbours) -> float:
-        """Largest change of `statistic` between neighbours, in data units."""
-        return neighbours.sum_factor * self.bound
+    def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        """`summarise`, for queries that have to know the position ``first`` of the block's first row."""
+        return self.summarise(block, state, rows)
+
+    def combine(self, total: NDArray[Any] | None, summary: NDArray[Any], wide: bool) -> NDArray[Any]:
+        """Put two summaries together; must not depend on their order or grouping."""
+        return add_units(total, summary, wide)
+
+    def explore(self, ask: Ask, state: Any, mechanism: Any, bits: Bits) -> NDArray[Any]:
+        """The total that is to be released: one question to all rows, or a search that asks several times.
+
+        What it computes on the way is not private and must not leave it: no printing, no number of questions that
+        depends on an answer.
+        """
+        return ask(state)
+
+    def sensitivity(self, neighbours: Neighbours, norm: float | None = None) -> float:
+        """Largest change of `statistic` between neighbours, in data units and in ``norm`` (default: its own)."""
+        return neighbours.sum_factor * self.bound * self._conversion(self.norm if norm is None else norm)
 
     def statistic(self, total: NDArray[Any]) -> tuple[NDArray[Any], float]:
         """What is released, as ``(integers, grid)``: by default the sum itself."""
         return total, self.grid
+
+    def _conversion(self, norm: float) -> float:
+        """How much larger the norm can be than the query's own one, rounded up."""
+        exponent = 1 / norm - 1 / self.norm
+        if exponent <= 0:
+            return 1.0
+        if self.size is None:
+            raise BudgetError(
+                f"{type(self).__name__} bounds the l{self.norm:g} norm of a row and does not say how many coordinates "
+                f"it has, so its l{norm:g} sensitivity is unknown; use a mechanism for its own norm, or give it a size"
+            )
+        return float(self.size**exponent * (1 + 2.0**-50)) if self.size > 1 else 1.0

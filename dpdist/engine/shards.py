@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpdist.engine.query import Block, Query
 from dpdist.engine.sampling import Batch
 from dpdist.errors import DataError
-from dpdist.kernels.grid import add_units, fits_int64
+from dpdist.kernels.grid import fits_int64
 
 Prepare = Callable[[NDArray[Any]], NDArray[Any]]
 """A public row-wise map applied to an array as it is read (dtype, encoding of labels)."""
@@ -64,16 +64,18 @@ class Shard:
     sources: Mapping[str, Sequence[Any]]
     blocks: list[tuple[int, Block]] = field(default_factory=list)
 
-    def __iter__(self) -> Iterator[tuple[int, Block]]:
+    def blocks_in(self, start: int, stop: int) -> Iterator[tuple[int, Block]]:
+        """The blocks that hold some of the rows ``start:stop``, each with the number of its first row."""
+        touched = [i for i, (first, last) in enumerate(self.plan.ranges) if first < stop and start < last]
         if self.plan.resident:
-            yield from self.blocks
+            yield from (self.blocks[i] for i in touched)
             return
         with ThreadPoolExecutor(1) as reader:  # the next range is read while this one is summarised
             ahead = None
-            for i, (start, _) in enumerate(self.plan.ranges):
+            for i, following in zip(touched, [*touched[1:], None], strict=True):
                 block = (ahead or reader.submit(self._block, i, "read")).result()
-                ahead = reader.submit(self._block, i + 1, "read") if i + 1 < len(self.plan.ranges) else None
-                yield start, block
+                ahead = None if following is None else reader.submit(self._block, following, "read")
+                yield self.plan.ranges[i][0], block
 
     def load(self) -> None:
         """Read every range once, with all checks; keep the rows if they are to stay."""
@@ -112,10 +114,9 @@ def summarise_shard(shard: Shard | Failure, ask: Round) -> NDArray[Any] | Failur
     total: NDArray[Any] | None = None
     with np.errstate(all="ignore"):  # whether a warning appears would depend on the data
         try:
-            for first, block in shard:
+            for first, block in shard.blocks_in(ask.start, ask.stop):
                 part = _summarise_block(first, block, ask)
-                if part is not None:
-                    total = add_units(total, part, ask.wide)
+                total = ask.query.combine(total, part, ask.wide)
         except DataError as error:
             return Failure(str(error))
         except Exception as error:
@@ -123,15 +124,13 @@ def summarise_shard(shard: Shard | Failure, ask: Round) -> NDArray[Any] | Failur
     return total
 
 
-def _summarise_block(first: int, block: Block, ask: Round) -> NDArray[np.int64] | None:
+def _summarise_block(first: int, block: Block, ask: Round) -> NDArray[np.int64]:
     n = len(next(iter(block.values())))
     start, stop = max(ask.start - first, 0), min(ask.stop - first, n)
-    if start >= stop:
-        return None
     if (start, stop) != (0, n):
         block = {name: rows[start:stop] for name, rows in block.items()}
     rows = None if ask.batch is None else ask.batch.rows(first + start, first + stop)
-    return ask.query.summarise(block, ask.state, rows)
+    return ask.query.summarise_at(first + start, block, ask.state, rows)
 
 
 def _unexpected(doing: str, error: Exception) -> str:

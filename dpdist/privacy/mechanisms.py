@@ -41,8 +41,10 @@ _SAFE = 2**62
 class Mechanism(Protocol):
     """Integers in, private integers out."""
 
-    norm: ClassVar[int]
-    """The norm (1 or 2) in which the sensitivity of the released vector is measured."""
+    norm: ClassVar[float]
+    """The norm (1, 2 or inf) in which the sensitivity of the released vector is measured."""
+    in_units: ClassVar[bool]
+    """Whether what is released is in the units of what is given: numbers, not the index of a candidate."""
 
     @property
     def strength(self) -> float | None:
@@ -66,7 +68,8 @@ class Mechanism(Protocol):
 class _IntegerNoise(ABC):
     strength: float | None = None
 
-    norm: ClassVar[int]
+    norm: ClassVar[float]
+    in_units: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.strength is not None:
@@ -136,7 +139,7 @@ class Gaussian(_IntegerNoise):
     2.0
     """
 
-    norm: ClassVar[int] = 2
+    norm: ClassVar[float] = 2
 
     @property
     def cost(self) -> Cost:
@@ -159,7 +162,7 @@ class DiscreteGaussian(_IntegerNoise):
     to this law, and accounting by zCDP needs 6 to 9 % more noise: prefer `Gaussian`.
     """
 
-    norm: ClassVar[int] = 2
+    norm: ClassVar[float] = 2
 
     @property
     def cost(self) -> Cost:
@@ -182,7 +185,7 @@ class Laplace(_IntegerNoise):
     Nissim and Smith 2006), like `Gaussian`.
     """
 
-    norm: ClassVar[int] = 1
+    norm: ClassVar[float] = 1
 
     @property
     def cost(self) -> Cost:
@@ -204,7 +207,7 @@ class DiscreteLaplace(_IntegerNoise):
     ``strength`` is ``epsilon = l1-sensitivity / scale``: ``P(x) / P(x + c) <= exp(|c| / scale)``.
     """
 
-    norm: ClassVar[int] = 1
+    norm: ClassVar[float] = 1
 
     @property
     def cost(self) -> Cost:

@@ -8,15 +8,17 @@ should not see the scores.
 >>> mechanism = ExponentialMechanism().at(0.5)
 >>> mechanism.cost
 Cost(kind='bounded-range', parameter=1.0)
->>> mechanism.release(np.array([0, 10**9, 7]), 10, SystemBits())
-1
+>>> mechanism.release(np.array([0, 10**9, 7]), sensitivity_units=5, bits=SystemBits())
+array([1])
 """
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,8 +134,23 @@ def noisy_max(scores: NDArray[Any], sensitivity: float, eps: float, bits: Bits) 
 
 
 @dataclass(frozen=True)
-class _Selection:
+class _Selection(ABC):
+    """Releases the number of a coordinate; sensitivity is that of every single score (l-infinity).
+
+    Parameters
+    ----------
+    strength : float, optional
+    signed : bool, default False
+        False: the candidates are the coordinates, the largest is best. True: the candidates are the coordinates with
+        either sign, ``j`` for the negative of coordinate ``j`` and ``size + j`` for itself: the smallest entry counts
+        as much as the largest one (the vertices of an l1 ball against a gradient).
+    """
+
     strength: float | None = None
+    signed: bool = False
+
+    norm: ClassVar[float] = math.inf
+    in_units: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.strength is not None:
@@ -142,6 +159,26 @@ class _Selection:
     def at(self, strength: float) -> Self:
         """The same mechanism, calibrated."""
         return replace(self, strength=strength)
+
+    @property
+    @abstractmethod
+    def cost(self) -> Cost:
+        """What one selection costs."""
+
+    @abstractmethod
+    def _select(self, scores: Integers, sensitivity: float, bits: Bits) -> int:
+        """One candidate."""
+
+    def noise_std(self, sensitivity: float) -> float:
+        """Standard deviation of Gumbel noise on the scores that would select alike."""
+        return 2 * sensitivity / self.cost.parameter * math.pi / math.sqrt(6)
+
+    def release(self, units: NDArray[Any], sensitivity_units: float, bits: Bits) -> Integers:
+        """The number of the chosen candidate, as an array of one entry."""
+        scores = _scores(units)
+        if self.signed:
+            scores = np.concatenate([-scores if scores.min() > -(2**63) else -scores.astype(object), scores])
+        return np.array([self._select(scores, sensitivity_units, bits)])
 
 
 @dataclass(frozen=True)
@@ -153,9 +190,8 @@ class ExponentialMechanism(_Selection):
         """eps0-bounded-range."""
         return Cost("bounded-range", 2 * calibrated(self.strength))
 
-    def release(self, scores: NDArray[Any], range_sensitivity: float, bits: Bits) -> int:
-        """The chosen index; see `select`."""
-        return select(scores, range_sensitivity, self.cost.parameter, bits)
+    def _select(self, scores: Integers, sensitivity: float, bits: Bits) -> int:
+        return select(scores, 2 * sensitivity, self.cost.parameter, bits)
 
 
 @dataclass(frozen=True)
@@ -167,8 +203,7 @@ class PermuteAndFlip(_Selection):
         """Pure epsilon-DP; it is not bounded-range."""
         return Cost("pure", calibrated(self.strength))
 
-    def release(self, scores: NDArray[Any], sensitivity: float, bits: Bits) -> int:
-        """The chosen index; see `permute_and_flip`."""
+    def _select(self, scores: Integers, sensitivity: float, bits: Bits) -> int:
         return permute_and_flip(scores, sensitivity, self.cost.parameter, bits)
 
 
@@ -181,8 +216,7 @@ class NoisyMax(_Selection):
         """Pure epsilon-DP; it is not bounded-range."""
         return Cost("pure", calibrated(self.strength))
 
-    def release(self, scores: NDArray[Any], sensitivity: float, bits: Bits) -> int:
-        """The chosen index; see `noisy_max`."""
+    def _select(self, scores: Integers, sensitivity: float, bits: Bits) -> int:
         return noisy_max(scores, sensitivity, self.cost.parameter, bits)
 
 

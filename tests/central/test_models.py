@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import minimize
 
 from dpdist import Budget, Dataset, Ledger, LinearRegression, LinearSVC, LogisticRegression, Minimizer
-from dpdist.central.schedule import MAX_FEATURES_FOR_SMOOTHNESS
+from dpdist.central.convex import MAX_FEATURES_FOR_SMOOTHNESS
 from dpdist.constraints import Box, ElasticNet, L1Ball, L2Ball, Simplex
 from dpdist.data.synthetic import linear, logit, multiclass
 from dpdist.errors import BudgetError, DataError, MissingBound

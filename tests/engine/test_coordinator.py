@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from dpdist import Budget, Dataset, Ledger
 from dpdist.central.queries import GradientSum, LargestEigenvalue
-from dpdist.engine.coordinator import Coordinator
+from dpdist.engine.coordinator import Coordinator, _aligned
 from dpdist.errors import BudgetError, BudgetExceeded, DataError, Fenced, LedgerError
 from dpdist.losses import Logistic
+from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.composition import FixedSize, Poisson
 from dpdist.privacy.mechanisms import Gaussian, Laplace
 from dpdist.privacy.plan import Item
@@ -218,9 +222,36 @@ def test_noise_for_another_norm_is_refused(coordinate, ledger, rows):
     assert ledger.history(dataset.id) == []
 
 
-def test_a_selection_cannot_release_a_sum(coordinate, rows):
-    with pytest.raises(BudgetError, match="adds no noise"):
-        coordinate(Dataset.from_arrays(**rows)).plan([Item("pick", ExponentialMechanism())])
+def test_a_selection_releases_the_number_of_a_coordinate(coordinate, rows):
+    """An l2 bound bounds every coordinate, so the same sums can be selected from."""
+    with coordinate(Dataset.from_arrays(**rows), random_state=0) as run:
+        item = run.plan([Item("pick", ExponentialMechanism(signed=True))])["pick"]
+        picked = run.release(QUERY, item, np.zeros(5))
+        assert picked.shape == (1,) and picked[0] in range(10)
+        assert run.releases[0].sensitivity == QUERY.sensitivity(run.neighbours) and run.releases[0].noise_std > 0
+
+
+def test_a_bound_per_coordinate_grows_with_their_number_in_a_smaller_norm():
+    class Boxed(GradientSum):
+        norm = math.inf
+        size = 4
+
+    one = Neighbours.ADD_OR_REMOVE_ONE
+    boxed = Boxed(Logistic(), row_norm=1.0, clip_norm=1.0)
+    assert boxed.sensitivity(one, math.inf) == boxed.sensitivity(one) == boxed.bound
+    assert boxed.sensitivity(one, 2) == pytest.approx(2 * boxed.bound) and boxed.sensitivity(one, 2) > 2 * boxed.bound
+    assert boxed.sensitivity(one, 1) == pytest.approx(4 * boxed.bound)
+
+
+@pytest.mark.parametrize("align", [1, 7, 1000, 30_000])
+def test_ranges_can_be_aligned(coordinate, rows, align, tmp_path):
+    """Whatever the partitions, the sums are the same, and no range begins between two multiples."""
+    dataset = Dataset.from_arrays(tmp_path / "rows.zarr", partition_rows=777, **rows)
+    edges = _aligned(dataset.partitions, align)
+    assert edges[0][0] == 0 and edges[-1][1] == dataset.n_rows and all(a[1] == b[0] for a, b in pairwise(edges))
+    assert all(start % align == 0 for start, _ in edges)
+    with coordinate(dataset, random_state=0, align=align) as run, coordinate(dataset, random_state=0) as usual:
+        assert np.array_equal(gradients(run), gradients(usual))
 
 
 def test_only_the_batches_that_are_drawn_can_be_planned(coordinate, rows):

@@ -15,6 +15,7 @@ from distributed import Client, LocalCluster
 
 from dpdist import Budget, Coordinator, Dataset, LogisticRegression
 from dpdist.central.columns import features
+from dpdist.engine import progress
 from tests.engine.conftest import ARRAYS, gradients
 
 FIT = {
@@ -113,13 +114,14 @@ def test_a_worker_killed_in_the_middle_of_a_round(ledger, rows, tmp_path, monkey
         victim = next(iter(client.run(os.getpid).values()))
         killer = threading.Timer(0.0 if in_memory else 0.1, os.kill, (victim, signal.SIGKILL))
 
-        def progress(done: int, planned: int, name: str) -> None:
-            if done == 3:
+        def strike(event: progress.Event) -> None:
+            if isinstance(event, progress.Released) and event.done == 3:
                 killer.start()
                 if in_memory:  # its rounds are too short to hit
                     killer.join()
 
-        assert np.array_equal(run(cluster=client, progress=progress), whole)
+        with progress.watching(strike):
+            assert np.array_equal(run(cluster=client), whole)
         assert killer.finished.is_set()
         assert victim not in client.run(os.getpid).values()
     assert [len(r.releases) for r in ledger.history(dataset.id)] == [6, 6]

@@ -201,4 +201,4 @@ def test_messages_show_no_private_value() -> None:
         with pytest.raises(TypeError) as caught:
             kind().at(1.0).release(np.array([123456.5]), 1.0, SystemBits())
         assert "123456" not in str(caught.value)
-    assert set(mechanisms.Mechanism.__annotations__) == {"norm"}
+    assert set(mechanisms.Mechanism.__annotations__) == {"norm", "in_units"}

@@ -233,7 +233,8 @@ def test_a_release_draws_at_the_epsilon_that_is_charged(kind: type, function: Ca
     scores = np.array([3, 9, 4, 8])
     one, two = bits("same"), bits("same")
     for _ in range(50):
-        assert mechanism.release(scores, 2.0, one) == function(scores, 2.0, mechanism.cost.parameter, two)
+        given = 4.0 if kind is ExponentialMechanism else 2.0  # a range, where all scores may move either way
+        assert mechanism.release(scores, 2.0, one) == function(scores, given, mechanism.cost.parameter, two)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -315,3 +316,11 @@ def test_permutations_are_uniform() -> None:
     source = bits("permutation")
     picks = [permute_and_flip(np.array([0, 1, 2, 3, 4]), 1e9, 1e-9, source) for _ in range(N)]
     assert stats.chisquare(np.bincount(picks, minlength=5)).pvalue > ALPHA
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_signed_candidates_are_the_vertices_of_an_l1_ball(kind) -> None:
+    """Strong selections find the largest entry of either sign; -2^63 has no int64 negative."""
+    for scores, best in (([5, -900, 7], 1), ([5, -9, 900], 3 + 2), ([-(2**63), 0], 0)):
+        mechanism = kind(signed=True).at(50.0)
+        assert mechanism.release(np.array(scores), 1.0, SystemBits()).tolist() == [best]

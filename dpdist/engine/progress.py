@@ -1,0 +1,108 @@
+"""What a run tells whoever watches it: public numbers and released names, nothing else.
+
+A watcher is any function of one event. `watching` registers it for the fits that are made inside a ``with`` block (of
+this thread, as with Dask's progress bars), so that no estimator needs a parameter for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from dpdist.privacy.plan import Plan
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan is made, and the ledger could pay for it; nothing is read or charged yet.
+
+    Attributes
+    ----------
+    run_id, dataset_id : str
+    plan : Plan
+    n_rows : int or None
+        None where the number of rows is private.
+    """
+
+    run_id: str
+    dataset_id: str
+    plan: Plan
+    n_rows: int | None
+
+
+@dataclass(frozen=True)
+class Loading:
+    """The workers begin to read their shards."""
+
+    n_shards: int
+
+
+@dataclass(frozen=True)
+class Charged:
+    """The ledger has the charge of the whole plan; noise may be drawn."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class Released:
+    """A private value exists.
+
+    Attributes
+    ----------
+    done, planned : int
+        Releases so far, and in all.
+    name : str
+        The line of the plan.
+    rate : float
+        Share of the rows that was asked: 1, or the rate of a sample.
+    replayed : bool
+        Whether the value came from the journal of an earlier life of the run.
+    """
+
+    done: int
+    planned: int
+    name: str
+    rate: float
+    replayed: bool
+
+
+Event = Planned | Loading | Charged | Released
+Watcher = Callable[[Event], None]
+
+_watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("dpdist_watchers", default=())
+
+
+@contextmanager
+def watching(watcher: Watcher) -> Iterator[None]:
+    """Tell ``watcher`` what the fits inside the block do.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpdist import LogisticRegression
+    >>> X = np.random.default_rng(0).normal(size=(500, 3))
+    >>> model = LogisticRegression(classes=[0, 1], epsilon=1.0, delta=1e-6, row_norm=1.0, n_rounds=2, random_state=0)
+    >>> with watching(lambda event: print(type(event).__name__)):
+    ...     _ = model.fit(X, (X[:, 0] > 0).astype(int))
+    Planned
+    Loading
+    Charged
+    Released
+    Released
+    Released
+    """
+    token = _watchers.set((*_watchers.get(), watcher))
+    try:
+        yield
+    finally:
+        _watchers.reset(token)
+
+
+def tell(event: Event) -> None:
+    """Pass an event to all watchers."""
+    for watcher in _watchers.get():
+        watcher(event)
