@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpdist.central.course import Course, Door, Problem, Vector, choice
+from dpdist.central.course import BOUNDS, Course, Door, Problem, Vector, choice, need
 from dpdist.central.queries import GradientSum, LargestEigenvalue
 from dpdist.constraints import proximal
-from dpdist.errors import BudgetError
+from dpdist.errors import BudgetError, MissingBound
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.composition import Poisson
 from dpdist.privacy.mechanisms import Gaussian
@@ -47,8 +47,11 @@ def precise(problem: Problem) -> bool:
 def norm_gradient(problem: Problem, target: int | None = None) -> GradientSum:
     """The clipped gradient sum of a problem, with the clip that the row norm and the loss imply if none is given."""
     assert problem.row_norm is not None
-    radius = math.hypot(problem.row_norm, problem.intercept)
-    clip_norm = problem.clip_norm or problem.loss.derivative_bound * radius
+    clip_norm = problem.clip_norm or problem.loss.derivative_bound * math.hypot(problem.row_norm, problem.intercept)
+    if not math.isfinite(clip_norm):
+        raise MissingBound(
+            f"clip_norm is missing: the {problem.loss.name} loss has no bounded derivative, so {BOUNDS['clip_norm']}"
+        )
     return GradientSum(problem.loss, problem.row_norm, clip_norm, problem.intercept, target)
 
 
@@ -117,10 +120,12 @@ class GradientDescent(Course):
         choice("rows", problem.rows, ("all", "sample"))
         choice("combine", problem.combine, ("auto", "last", "tail-average"))
         needs_delta(problem)
+        need(problem, "row_norm")
         accelerated, sampled = problem.solver == "accelerated", problem.rows == "sample"
         n_rounds = problem.n_rounds
         if n_rounds is None:
             n_rounds = 200 if sampled else ((10, 30), (8, 15))[accelerated][precise(problem)]
+        norm_gradient(problem)  # its bounds are checked before anything is planned
         averaged = problem.combine == "tail-average" or (problem.combine == "auto" and sampled)
         return cls(problem, n_rounds, accelerated, problem.batch_rate if sampled else None, 0.5 if averaged else 0.0)
 

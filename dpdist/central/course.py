@@ -19,7 +19,7 @@ from dpdist.constraints import Constraint, Penalty
 from dpdist.data import Fold
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.query import Query
-from dpdist.errors import BudgetError
+from dpdist.errors import BudgetError, MissingBound
 from dpdist.losses import Loss
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.plan import Item, Plan
@@ -51,8 +51,14 @@ class Problem:
     row_norm: float | None = None
     clip_norm: float | None = None
     n_rounds: int | None = None
+    n_inner: int | None = None
     step_size: float | None = None
     batch_rate: float = 0.02
+    n_nonzero: int | None = None
+    feature_bound: float | None = None
+    residual_bound: float | None = None
+    second_moment: float | None = None
+    scale: float | None = None
 
     @property
     def n_parameters(self) -> int:
@@ -132,3 +138,38 @@ def choice(name: str, value: str, allowed: Sequence[str]) -> str:
     if value not in allowed:
         raise BudgetError(f"{name}={value!r} is not known; choose one of {', '.join(map(repr, allowed))}")
     return value
+
+
+def need(problem: Problem, *names: str) -> None:
+    """Refuse a course whose public bounds are not declared."""
+    for name in names:
+        if getattr(problem, name) is None:
+            raise MissingBound(f"{name} is missing: {BOUNDS[name]}")
+
+
+BOUNDS = {
+    "row_norm": (
+        "pass a public bound on the l2 norm of a row's features, known without looking at the data (1.0 for normalised "
+        "rows, sqrt(n_features) for features in [-1, 1]); longer rows are scaled down to it. It is never taken from "
+        "the data, because a bound that follows the data leaks it"
+    ),
+    "feature_bound": (
+        "pass a public bound on the size of a single feature, about two or three times its usual size; larger entries "
+        "are cut off at it"
+    ),
+    "residual_bound": (
+        "pass a public bound on the difference of label and prediction, about the usual size of the labels; larger "
+        "residuals are cut off at it"
+    ),
+    "second_moment": (
+        "pass a public guess of the mean square of a coordinate of a row's gradient (in the units of the labels times "
+        "the features); it sets the scale beyond which contributions are damped, and may be wrong by a factor of 10"
+    ),
+    "constraint": "this solver needs a bounded set, for example constraint=L1Ball(1.0)",
+    "n_nonzero": "pass how many coefficients may differ from 0, about twice as many as are expected to matter",
+    "clip_norm": (
+        "pass a public bound on the l2 norm of a row's gradient (largest residual that should count, times row_norm); "
+        "larger gradients are scaled down to it"
+    ),
+}
+"""What each public bound is, for whoever forgot it."""

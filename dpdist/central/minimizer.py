@@ -54,7 +54,8 @@ Vector = NDArray[np.float64]
 
 
 PUBLIC = (
-    "solver", "gradient", "rows", "combine", "row_norm", "clip_norm", "n_rounds", "step_size", "batch_rate",
+    "solver", "gradient", "rows", "combine", "row_norm", "clip_norm", "n_rounds", "n_inner", "step_size", "batch_rate",
+    "n_nonzero", "feature_bound", "residual_bound", "second_moment", "scale",
 )  # fmt: skip
 """The parameters that a `Problem` has under the same name."""
 EXCESS = "expected excess of the mean loss that is due to the noise, for rows that are equally long in all directions"
@@ -89,18 +90,30 @@ class Minimizer(BaseEstimator):
     epsilon, delta : float
         The budget of this fit. ``delta`` has to be given: far below one over the number of rows.
     row_norm : float
-        Public bound on the l2 norm of a row's features; longer rows are scaled down to it. Required.
+        Public bound on the l2 norm of a row's features; longer rows are scaled down to it. Required where
+        ``gradient="norm"``.
     clip_norm : float, optional
         Public bound on the l2 norm of a row's gradient. Default: what ``row_norm`` and the loss imply; required
         where the loss has no bounded derivative (squared).
     fit_intercept : bool, default True
-        Adds a constant feature of size ``row_norm / sqrt(n_features)``, which costs 1/(2 n_features) more noise.
+        Adds a constant feature as large as the others: ``row_norm / sqrt(n_features)``, which costs 1/(2 n_features)
+        more noise (``feature_bound`` if that is given, 1 if neither is).
     n_rounds : int, optional
         Public number of gradients. Default: by the measured rule of the solver (`dpdist.central.convex`).
     step_size : float, optional
         Public step size. Default: from a privately released smoothness (1 % of the budget).
+    n_inner : int, optional
+        Public number of short rounds in each long one, for the variance-reduced solvers.
     batch_rate : float, default 0.02
         Chance of each row to be in a round, for ``rows="sample"``.
+    n_nonzero : int, optional
+        Public number of coefficients that may differ from 0, for ``solver="iht"``.
+    feature_bound, residual_bound : float, optional
+        Public bounds on a single feature and on a residual, for the gradients that need them.
+    second_moment : float, optional
+        Public guess of the mean square of a coordinate of a row's gradient, for ``gradient="truncate"`` and the like.
+    scale : float, optional
+        Public scale of the truncation. Default: what ``second_moment`` and the budget make best.
     neighbours : {"replace-one", "add-or-remove-one"}
         Between which datasets the guarantee holds.
     n_public : int, optional
@@ -179,8 +192,14 @@ class Minimizer(BaseEstimator):
         clip_norm: float | None = None,
         fit_intercept: bool = True,
         n_rounds: int | None = None,
+        n_inner: int | None = None,
         step_size: float | None = None,
         batch_rate: float = 0.02,
+        n_nonzero: int | None = None,
+        feature_bound: float | None = None,
+        residual_bound: float | None = None,
+        second_moment: float | None = None,
+        scale: float | None = None,
         neighbours: str = "replace-one",
         n_public: int | None = None,
         ledger: Any = None,
@@ -202,8 +221,14 @@ class Minimizer(BaseEstimator):
         self.clip_norm = clip_norm
         self.fit_intercept = fit_intercept
         self.n_rounds = n_rounds
+        self.n_inner = n_inner
         self.step_size = step_size
         self.batch_rate = batch_rate
+        self.n_nonzero = n_nonzero
+        self.feature_bound = feature_bound
+        self.residual_bound = residual_bound
+        self.second_moment = second_moment
+        self.scale = scale
         self.neighbours = neighbours
         self.n_public = n_public
         self.ledger = ledger
@@ -317,7 +342,7 @@ class Minimizer(BaseEstimator):
         return self._problem(n_rows, n_features)
 
     def _problem(self, n_rows: int, n_features: int) -> Problem:
-        assert self.row_norm is not None
+        size = self.feature_bound or (self.row_norm or math.sqrt(n_features)) / math.sqrt(n_features)
         neighbours = Neighbours(self.neighbours)
         return Problem(
             loss=self._loss(),
@@ -328,7 +353,7 @@ class Minimizer(BaseEstimator):
             budget=Budget(self.epsilon, self.delta or 0.0),
             neighbours=neighbours,
             n_problems=self._n_problems(),
-            intercept=self.row_norm / math.sqrt(n_features) if self.fit_intercept else 0.0,
+            intercept=size if self.fit_intercept else 0.0,
             **{name: getattr(self, name) for name in PUBLIC},
         )
 
@@ -370,16 +395,10 @@ class Minimizer(BaseEstimator):
                 "ledger=':memory:' would forget what was spent (a ledger in memory is not kept when a model is "
                 "pickled): pass a Ledger object or the path of a file"
             )
-        if self.row_norm is None:
-            raise MissingBound(
-                "row_norm is missing: pass a public bound on the l2 norm of a row's features, known without looking "
-                "at the data (1.0 for normalised rows, sqrt(n_features) for features in [-1, 1]); longer rows are "
-                "scaled down to it. It is never taken from the data, because a bound that follows the data leaks it"
-            )
-        for name in ("row_norm", "clip_norm", "step_size"):
+        for name in ("row_norm", "clip_norm", "step_size", "feature_bound", "residual_bound", "second_moment", "scale"):
             if getattr(self, name) is not None:
                 check_bound(name, getattr(self, name))
-        for name in ("n_public", "n_rounds"):
+        for name in ("n_public", "n_rounds", "n_inner", "n_nonzero"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
         if self.random_state is not None:
@@ -390,12 +409,6 @@ class Minimizer(BaseEstimator):
             check_offers("penalty", self.penalty, "prox", "ElasticNet(1e-4)")
         if self.constraint is not None:
             check_offers("constraint", self.constraint, "project", "L2Ball(10.0)")
-        if self.clip_norm is None and not math.isfinite(self._loss().derivative_bound):
-            raise MissingBound(
-                f"clip_norm is missing: the {self._loss().name} loss has no bounded derivative, so pass a public bound "
-                "on the l2 norm of a row's gradient (largest residual that should count, times row_norm); larger "
-                "gradients are scaled down to it"
-            )
 
 
 def _print_release(event: Event) -> None:

@@ -70,7 +70,9 @@ def outlook(
     more = _smallest(lambda e: enough(predict(n_rows, e)), epsilon, MOST_EPSILON)
     n_needed = None if rows is None else math.ceil(float(f"{rows:.2g}"))
     epsilon_needed = None if more is None else float(f"{more:.2g}")
-    ways = [f"n_rows >= {n_needed:,}"] * (n_needed is not None) + [f"epsilon >= {epsilon_needed:g}"] * (more is not None)
+    ways = [f"n_rows >= {n_needed:,}"] * (n_needed is not None) + [f"epsilon >= {epsilon_needed:g}"] * (
+        more is not None
+    )
     advice = f": take {' or '.join(ways)}" if ways else ""
     warning = f"the noise alone would make this worse than ignoring the data{advice}"
     return Outlook(predicted, trivial_error, what, n_needed, epsilon_needed, (warning,))

@@ -151,7 +151,7 @@ def test_decision_function_belongs_to_losses_for_two_classes():
 
 def test_parameters_of_minimizer_show_on_its_subclasses():
     common = set(Minimizer().get_params()) - {"loss", "penalty"}
-    assert len(common) == 20
+    assert len(common) == 26
     for model in (LogisticRegression(), LinearSVC()):
         assert set(model.get_params()) == common | {"classes", "alpha", "l1_ratio"}
     assert set(LinearRegression().get_params()) == common | {"loss", "alpha", "l1_ratio"}
