@@ -2,7 +2,8 @@
 
 from dpdist.data.dataset import Dataset
 from dpdist.data.folds import Fold
+from dpdist.data.ingestion import Ingested, Progress, ingest
 from dpdist.data.schema import ArraySpec, Schema
 from dpdist.data.sources import Source, verify_rows
 
-__all__ = ["ArraySpec", "Dataset", "Fold", "Schema", "Source", "verify_rows"]
+__all__ = ["ArraySpec", "Dataset", "Fold", "Ingested", "Progress", "Schema", "Source", "ingest", "verify_rows"]

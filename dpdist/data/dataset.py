@@ -30,6 +30,7 @@ from dpdist.data.writing import (
     write_group,
 )
 from dpdist.errors import DataError
+from dpdist.html import card, facts, records
 from dpdist.privacy.budget import Neighbours
 
 
@@ -259,6 +260,27 @@ class Dataset:
         lines = [f"Dataset(id={self.id!r}, n_rows={self.n_rows}, partitions={len(self.partitions)}, {where})"]
         lines += [f"  {name}: {spec.dtype} {spec.shape}" for name, spec in self._schema.arrays.items()]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        schema = self._schema
+        owner = "" if schema.max_rows_per_unit == 1 else f", with at most {schema.max_rows_per_unit} rows each"
+        public = [
+            ("rows", self.n_rows),
+            ("privacy unit", schema.unit + owner),
+            ("row order", schema.row_order),
+            ("partitions", len(self.partitions)),
+            ("stored", "in memory" if self.in_memory else self._location),
+        ]
+        arrays = [
+            {
+                "array": name,
+                "dtype": spec.dtype,
+                "shape": " x ".join(map(str, spec.shape)),
+                "columns": ", ".join(schema.columns.get(name, ())) or None,
+            }
+            for name, spec in schema.arrays.items()
+        ]
+        return card(f"Dataset {self.id}", facts(public, "Public description"), records(arrays, "Arrays"))
 
 
 def _open_group(store: Location, storage_options: dict[str, Any] | None) -> zarr.Group:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -102,6 +102,8 @@ class Schema:
         Every chunk file exists (also all-zero ones), so a missing one is corruption and not a fill value.
     partition_rows : int or None
         Rows of a partition, fixed at ingestion; None where the partitions follow from how the arrays are stored.
+    columns : mapping of str to tuple of str
+        Public names of the columns of an array (one name for a 1-d array); empty where nobody named them.
     """
 
     id: str
@@ -111,10 +113,18 @@ class Schema:
     row_order: RowOrder = "unknown"
     complete: bool = False
     partition_rows: int | None = None
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.arrays:
             raise DataError("a dataset needs at least one array; pass for example X=... and y=...")
+        # Views and openings with some of the arrays keep the names of those.
+        named = {name: tuple(self.columns[name]) for name in self.arrays if name in self.columns}
+        object.__setattr__(self, "columns", named)
+        for name, names in named.items():
+            width = math.prod(self.arrays[name].shape[1:])
+            if len(names) != width or not all(isinstance(column, str) for column in names):
+                raise DataError(f"array {name!r} has {width} columns; expected as many column names (strings)")
         lengths = {name: spec.n_rows for name, spec in self.arrays.items()}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{name}: {length}" for name, length in lengths.items())
@@ -140,7 +150,11 @@ class Schema:
 
     def select(self, names: Mapping[str, str]) -> Schema:
         """Schema of a view whose arrays are called ``new`` for each ``{new: old}``."""
-        return replace(self, arrays={new: self.arrays[old] for new, old in names.items()})
+        return replace(
+            self,
+            arrays={new: self.arrays[old] for new, old in names.items()},
+            columns={new: self.columns[old] for new, old in names.items() if old in self.columns},
+        )
 
     def to_attributes(self) -> dict[str, Any]:
         """Plain JSON for the group attributes."""
@@ -154,6 +168,7 @@ class Schema:
             "complete": self.complete,
             "partition_rows": self.partition_rows,
             "arrays": {name: {"dtype": spec.dtype, "shape": list(spec.shape)} for name, spec in self.arrays.items()},
+            "columns": {name: list(names) for name, names in self.columns.items()},
         }
 
     @classmethod
@@ -163,7 +178,7 @@ class Schema:
         if stored.get("unfinished"):
             raise DataError(
                 f"the dataset at {location} was never finished: the process that wrote it stopped early. "
-                "Delete it and write it again."
+                "Run the same ingestion again to continue it; anything else: delete it and write it again."
             )
         if stored.get("version") != VERSION:
             raise DataError(
@@ -183,6 +198,7 @@ class Schema:
                 row_order=stored["row_order"],
                 complete=bool(stored["complete"]),
                 partition_rows=stored["partition_rows"],
+                columns={str(name): tuple(names) for name, names in stored.get("columns", {}).items()},
             )
         except (KeyError, TypeError, AttributeError) as error:
             problem = type(error).__name__

@@ -7,14 +7,15 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import zarr
+from zarr.abc.codec import BytesBytesCodec
 from zarr.abc.store import Store
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from dpdist.data.schema import ATTRIBUTE, VERSION, Schema
+from dpdist.data.schema import ATTRIBUTE, VERSION, ArraySpec, Schema
 from dpdist.data.sources import DaskSource, Source, aligned_rows
 from dpdist.errors import DataError
 
@@ -41,24 +42,11 @@ def write_group(
     would otherwise pass as data. ``"zstd"`` (level 3, with checksum) is for data with few distinct digits (4 times
     smaller for normals rounded to 2 decimals) or slow links.
     """
-    if compression not in ("none", "zstd"):
-        raise DataError(f'compression must be "none" or "zstd", got {compression!r}')
-    codec = Crc32cCodec() if compression == "none" else ZstdCodec(level=3, checksum=True)
     rows = schema.partition_rows or aligned_rows(max(spec.row_bytes for spec in schema.arrays.values()))
     schema = replace(schema, complete=True, partition_rows=min(rows, schema.n_rows))
-    group = _new_group(store, storage_options)
-    group.update_attributes({ATTRIBUTE: {"version": VERSION, "unfinished": True}})
-    arrays: dict[str, zarr.Array] = {
-        name: group.create_array(
-            name,
-            shape=spec.shape,
-            dtype=str if spec.dtype == "str" else np.dtype(spec.dtype),
-            chunks=(min(rows, schema.n_rows), *spec.shape[1:]),
-            compressors=[codec],
-            config={"write_empty_chunks": True},
-        )
-        for name, spec in schema.arrays.items()
-    }
+    codec = chunk_codec(compression)
+    group = new_group(store, storage_options)
+    arrays = create_arrays(group, schema.arrays, min(rows, schema.n_rows), codec)
     for start in range(0, schema.n_rows, rows):
         stop = min(start + rows, schema.n_rows)
         block = fill(start, stop)
@@ -66,6 +54,30 @@ def write_group(
             array[start:stop] = block[name]
     group.update_attributes({ATTRIBUTE: schema.to_attributes()})
     return group
+
+
+def chunk_codec(compression: Compression) -> BytesBytesCodec:
+    """Return the codec of the chunks of a store; see `write_group`."""
+    if compression not in get_args(Compression):
+        raise DataError(f'compression must be "none" or "zstd", got {compression!r}')
+    return Crc32cCodec() if compression == "none" else ZstdCodec(level=3, checksum=True)
+
+
+def create_arrays(
+    group: zarr.Group, specs: Mapping[str, ArraySpec], rows: int, codec: BytesBytesCodec
+) -> dict[str, zarr.Array]:
+    """Create empty arrays that are cut every ``rows`` rows and store every chunk."""
+    return {
+        name: group.create_array(
+            name,
+            shape=spec.shape,
+            dtype=str if spec.dtype == "str" else np.dtype(spec.dtype),
+            chunks=(rows, *spec.shape[1:]),
+            compressors=[codec],
+            config={"write_empty_chunks": True},
+        )
+        for name, spec in specs.items()
+    }
 
 
 class ForwardReader:
@@ -111,13 +123,17 @@ def shown(store: object) -> str:
     return re.sub(r"\?.*$", "", re.sub(r"//[^/@]*@", "//", text))
 
 
-def _new_group(store: Location, storage_options: dict[str, Any] | None) -> zarr.Group:
+def new_group(store: Location, storage_options: dict[str, Any] | None = None) -> zarr.Group:
+    """Create a group in an empty place (or take an empty one) that is marked unfinished from the first moment."""
+    mark: dict[str, Any] = {ATTRIBUTE: {"version": VERSION, "unfinished": True}}
     if isinstance(store, zarr.Group):
         if store.metadata.zarr_format != 3 or any(True for _ in store.members()):
             raise DataError(f"the group {shown(store)} is not an empty Zarr v3 group; expected one to write into")
-        return store
+        return store.update_attributes(mark)
     try:
-        return zarr.open_group(resolved(store), mode="w-", zarr_format=3, storage_options=storage_options)
+        return zarr.open_group(
+            resolved(store), mode="w-", zarr_format=3, storage_options=storage_options, attributes=mark
+        )
     except FileExistsError:
         problem = "something is already stored there; choose another place, or delete it if its ledger is closed"
     except Exception as error:

@@ -7,21 +7,60 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
+from dpdist.html import card, escape, percent, warning
 from dpdist.privacy.budget import Neighbours
 
 _WHY = {
     "gdp": "closed-form Gaussian DP",
     "pure": "adding their epsilons",
     "gdp+pure": "closed-form Gaussian DP for the Gaussian ones and adding the epsilons of the others",
+    "basic": "adding their epsilons and deltas, with closed-form Gaussian DP for Gaussian ones",
     "zcdp": "zero-concentrated DP (tight conversion)",
     "rdp": "Renyi DP (best order)",
     "pld": "privacy loss distributions (rounded up)",
 }
 
 
-def _up(number: float) -> str:
-    """Six digits, rounded up: the sentence must not promise more than the accountant."""
+def rounded_up(number: float) -> str:
+    """Six digits, rounded up: what is written must not promise more than the accountant.
+
+    Examples
+    --------
+    >>> rounded_up(0.99999991), rounded_up(1e-6)
+    ('1', '1e-06')
+    """
     return f"{float(Context(prec=6, rounding=ROUND_CEILING).create_decimal(Decimal(repr(float(number))))):.6g}"
+
+
+def best_guess(epsilon: float, delta: float = 0.0) -> float:
+    """Largest chance of telling two equally likely neighbours apart, by anybody who sees everything released.
+
+    ``(e^epsilon + delta) / (1 + e^epsilon)``: half of one plus the largest total variation distance that
+    (epsilon, delta) allows (Kairouz, Oh and Viswanath 2015). For ``delta = 0`` it is also what a suspicion of 50 % can
+    become at most.
+
+    Examples
+    --------
+    >>> round(best_guess(1.0), 4), best_guess(1000.0, 1e-6), best_guess(0.0)
+    (0.7311, 1.0, 0.5)
+    """
+    doubt = math.exp(-epsilon) / (1 + math.exp(-epsilon))
+    return min(1.0, 1 - doubt + delta * doubt)
+
+
+def suspicion(epsilon: float, delta: float = 0.0) -> tuple[float, float]:
+    """Where a suspicion of 50 % can end at most, and the chance of an outcome that moves it further.
+
+    Without delta: ``e^epsilon / (1 + e^epsilon)``, always. With it: the odds stay below ``e^epsilon / 0.9`` but with a
+    chance of at most ``10 delta``. On the event B that they don't, ``Q(B) < 0.9 e^-epsilon P(B)``, and
+    ``P(B) <= e^epsilon Q(B) + delta < 0.9 P(B) + delta``.
+
+    Examples
+    --------
+    >>> [round(v, 4) for v in (*suspicion(1.0), *suspicion(1.0, 1e-6))]
+    [0.7311, 0.0, 0.7513, 0.0]
+    """
+    return (best_guess(epsilon - math.log(0.9)), min(1.0, 10 * delta)) if delta > 0 else (best_guess(epsilon), 0.0)
 
 
 @dataclass(frozen=True)
@@ -71,8 +110,8 @@ e^1 = 2.718, up to 1e-06: 31 Gaussian releases with exactly bounded sensitivity 
         else:
             change = f"Adding or removing all data of any one {self.unit}"
         # beyond e^709 the factor overflows a float; the exponent alone says enough
-        factor = f"e^{_up(self.epsilon)}" + (f" = {math.exp(self.epsilon):.4g}" if self.epsilon < 700 else "")
-        slack = f", up to {_up(self.delta)}" if self.delta > 0 else ""
+        factor = f"e^{rounded_up(self.epsilon)}" + (f" = {math.exp(self.epsilon):.4g}" if self.epsilon < 700 else "")
+        slack = f", up to {rounded_up(self.delta)}" if self.delta > 0 else ""
         how = _WHY.get(self.accountant, self.accountant)
         if self.mu is None:
             how = f", composed by {how}"
@@ -91,6 +130,21 @@ e^1 = 2.718, up to 1e-06: 31 Gaussian releases with exactly bounded sensitivity 
 
     def __str__(self) -> str:
         return self.text
+
+    def summary_html(self) -> str:
+        """The sentence and what it means for a single person, as HTML (escaped)."""
+        note = warning("Simulation.", "The noise came from a seed: no guarantee holds.") if self.simulation else ""
+        chance = best_guess(self.epsilon, self.delta)
+        meaning = (
+            f"Whoever suspects something about one {self.unit}, with a chance of 50 %, and sees everything released, "
+            f"guesses right at most {percent(chance)} of the time."
+        )
+        hypothetical = "With secret noise: " if self.simulation else ""
+        return f'{note}<p>{escape(self.text)}</p><p class="soft">{escape(hypothetical + meaning)}</p>'
+
+    def _repr_html_(self) -> str:
+        title = f"Guarantee: epsilon {rounded_up(self.epsilon)}, delta {rounded_up(self.delta)}"
+        return card(title, self.summary_html())
 
     def to_dict(self) -> dict[str, Any]:
         """The same for a report, as plain JSON values."""

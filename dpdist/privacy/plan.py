@@ -16,28 +16,19 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, Protocol, Self
+from typing import Any
 
 from dpdist.errors import BudgetError
+from dpdist.html import card, records
 from dpdist.privacy import accounting, composition
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.composition import FixedSize, Poisson, Releases, Sampling
-from dpdist.privacy.cost import Cost
-from dpdist.privacy.guarantee import Guarantee
+from dpdist.privacy.guarantee import Guarantee, rounded_up
+from dpdist.privacy.mechanisms import Mechanism
 
 # How far below the budget epsilon may stay, relative to it; a PLD takes some 0.1 s a call.
 _TOLERANCE = {"pld": 2e-5}
 _DEFAULT_TOLERANCE = 1e-9
-
-
-class Calibratable(Protocol):
-    """A mechanism: frozen, with a strength that `calibrate` chooses and a cost that grows with it."""
-
-    @property
-    def strength(self) -> float | None: ...
-    @property
-    def cost(self) -> Cost: ...
-    def at(self, strength: float) -> Self: ...
 
 
 @dataclass(frozen=True)
@@ -48,7 +39,7 @@ class Item:
     ----------
     name : str
         Unique in the plan.
-    mechanism : Calibratable
+    mechanism : Mechanism
         `calibrate` sets its strength, whatever it was before.
     count : int, default 1
     share : float, default 1
@@ -61,7 +52,7 @@ class Item:
     """
 
     name: str
-    mechanism: Calibratable
+    mechanism: Mechanism
     count: int = 1
     share: float = 1.0
     sampling: Sampling | None = None
@@ -115,7 +106,7 @@ def _canonical(value: Any) -> Any:
     raise BudgetError(f"a plan is identified by plain public values, got a {type(value).__name__}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """A calibrated plan; `calibrate` makes one.
 
@@ -166,8 +157,8 @@ class Plan:
 
     @property
     def total_rho(self) -> float | None:
-        """zCDP of the whole plan; None with samples (whose zCDP would ignore the amplification)."""
-        if any(r.sampling is not None for r in self.releases):
+        """zCDP of the whole plan; None with samples (whose zCDP would ignore the amplification), or if it has none."""
+        if any(r.sampling is not None or r.cost.kind == "approximate" for r in self.releases):
             return None
         return max(composition.column_rho(c) for c in composition.columns(self.releases))
 
@@ -210,6 +201,14 @@ class Plan:
             n_releases=self.n_releases,
             mu=self.total_mu,
         )
+
+    def _repr_html_(self) -> str:
+        title = f"Plan: epsilon {rounded_up(self.spent.epsilon)}, delta {rounded_up(self.spent.delta)}"
+        asked = f"of ({self.budget.epsilon:g}, {self.budget.delta:g}), {self.neighbours.value}, by {self.accountant}"
+        return card(title, records(self.describe(), asked))
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         head = ("name", "mechanism", "count", "strength", "cost", "sampling", "fold")

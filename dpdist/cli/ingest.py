@@ -1,0 +1,270 @@
+"""``dpdist ingest``: files into a dataset, on the curator's side."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpdist.cli.output import as_json
+
+if TYPE_CHECKING:
+    from dpdist.data import Ingested, Progress
+
+EVERY = 2.0
+"""Seconds between plain lines."""
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """Split at commas; a name with a comma in it is quoted, as in CSV."""
+    return tuple(word for word in next(csv.reader([text]), []) if word)
+
+
+class _Names(click.ParamType):
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        return value if isinstance(value, tuple) else _words(value)
+
+
+class _Levels(click.ParamType):
+    name = "column=a,b,c"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[str, ...]]:
+        column, sign, levels = str(value).partition("=")
+        if not (column and sign and levels):
+            self.fail(f"{value!r} is not of the form COLUMN=LEVEL,LEVEL,...", param, ctx)
+        return column, _words(levels)
+
+
+class _Range(click.ParamType):
+    name = "column=lo:hi"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[float, float]]:
+        column, _, bounds = str(value).rpartition("=")
+        low, _, high = bounds.partition(":")
+        try:
+            return column, (float(low), float(high))
+        except ValueError:
+            self.fail(f"{value!r} is not of the form COLUMN=LO:HI with two numbers", param, ctx)
+
+
+class _Separator(click.ParamType):
+    name = "character"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return "\t" if value in ("\\t", "tab") else str(value)
+
+
+def _once(what: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise click.UsageError(f"{what} was given twice for the same column; give it once for each")
+    return found
+
+
+@click.command("ingest")
+@click.argument("source", type=click.Path())
+@click.argument("dest", type=click.Path())
+@click.option(
+    "--features", type=_Names(), default=(), help="Columns of X, in this order: names or patterns, separated by commas."
+)
+@click.option("--label", help="Column that becomes y.")
+@click.option(
+    "--label-type",
+    type=click.Choice(["float", "str"]),
+    default="float",
+    show_default=True,
+    help="Of y as it is stored.",
+)
+@click.option("--label-levels", type=_Names(), default=(), help="The allowed labels, as text: no,yes.")
+@click.option(
+    "--levels",
+    type=_Levels(),
+    multiple=True,
+    help="Allowed values of a categorical column; each becomes a column of X with 0 and 1. Repeatable.",
+)
+@click.option(
+    "--range",
+    "ranges",
+    type=_Range(),
+    multiple=True,
+    help="Public bounds of a feature or of the label, mapped to -1 and 1; values are not clipped. Repeatable.",
+)
+@click.option("--unit", help="Column that names whose row it is (patient, household); it is not written.")
+@click.option("--max-rows", type=click.IntRange(min=1), help="With --unit: rows that are kept of each, the first ones.")
+@click.option(
+    "--on-bad",
+    type=click.Choice(["stop", "drop", "zero"]),
+    default="stop",
+    show_default=True,
+    help="Bad rows stop it, are left out, or keep their places as null rows.",
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["csv", "parquet", "numpy", "zarr"]),
+    help="Of SOURCE; by default what its suffix says.",
+)
+@click.option(
+    "--delimiter", type=_Separator(), default=",", show_default=True, help="Between the values of CSV; tab for tabs."
+)
+@click.option(
+    "--dtype", type=click.Choice(["float64", "float32"]), default="float64", show_default=True, help="Of X as stored."
+)
+@click.option(
+    "--row-order",
+    type=click.Choice(["arrival", "permuted", "unknown"]),
+    default="unknown",
+    show_default=True,
+    help="How the order of the rows came about.",
+)
+@click.option("--dataset-id", help="Id under which the ledger keeps the account; by default a random one.")
+@click.option("--partition-rows", type=click.IntRange(min=1), help="Rows of a chunk; by default about 16 MiB.")
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "zstd"]),
+    default="none",
+    show_default=True,
+    help="Of the chunks: none reads fastest.",
+)
+@click.option("--restart", is_flag=True, help="Delete an unfinished ingestion to DEST and start again.")
+@click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
+@click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
+def command(
+    source: str,
+    dest: str,
+    levels: Sequence[tuple[str, Any]],
+    ranges: Sequence[tuple[str, Any]],
+    format_: Any,
+    quiet: bool,
+    json_: bool,
+    **options: Any,
+) -> None:
+    """Turn SOURCE into a dataset at DEST, a new directory.
+
+    SOURCE is CSV (also .csv.gz), Parquet, NumPy (.npy, .npz with arrays X and y) or a Zarr group; for several CSV or
+    Parquet files a pattern in quotes, or a directory of Parquet files. Tables need --features: which columns are used
+    is decided by names, never by values. Of arrays, --features and --label name the arrays instead (X and y unless
+    said), and --range takes the number of a column. It runs in constant memory. If it is stopped or killed, the same
+    command continues where it was; DEST.ingesting remembers that and is deleted at the end.
+
+    This is the curator's side, before any guarantee: it looks at the data, and prints numbers of rows, reasons and
+    counts that depend on them. Keep its output to yourself. Levels, ranges, the bound of --max-rows and the choice of
+    --on-bad become public: choose them without looking at the data, from what the columns mean, or answer for it.
+
+    A row is bad if a value it needs is missing, NaN, infinite, no number, not UTF-8 or not one of the levels, or if its
+    line has too few or too many values. By default it stops there, says in which rows, and leaves nothing behind.
+    "drop" leaves such rows out and says how many. "zero" keeps their places as null rows, which contribute zero.
+
+    What a later guarantee is about: two datasets as they are written, with equally many rows, that differ in the rows
+    of one unit. With "drop" the number of rows depends on which rows are bad, so sources that differ in it are not
+    covered; with "zero" and without --unit every row of SOURCE keeps its place. Without --unit a unit is one row. With
+    --unit it is all the rows of one owner, at most --max-rows of them: the noise grows in proportion. Where people can
+    have several rows and --unit is not given, people are not protected, only single rows.
+
+    \b
+    Examples:
+      dpdist ingest flights.csv flights.zarr --features dep_delay,distance,hour \\
+          --levels origin=EWR,JFK,LGA --range dep_delay=-60:600 --label arr_delay \\
+          --on-bad drop --row-order arrival
+      dpdist ingest 'visits-*.csv.gz' visits.zarr --features 'x*' --label ill \\
+          --label-levels no,yes --unit patient --max-rows 5
+      dpdist ingest export/ sales.zarr --format parquet --features price,amount
+      dpdist ingest arrays.npz arrays.zarr --compression zstd
+    """
+    from dpdist.data.ingestion import ingest
+
+    chosen = {
+        "levels": _once("--levels", levels),
+        "ranges": _once("--range", ranges),
+        "format": format_,
+        **options,
+    }
+    try:
+        with _shown(quiet) as tell:
+            done = ingest(source, dest, progress=tell, **chosen)
+    except KeyboardInterrupt as error:
+        error.add_note("the same command continues where it was")
+        raise
+    click.echo(as_json(_facts(done)) if json_ else _text(done))
+
+
+def _facts(done: Ingested) -> dict[str, Any]:
+    schema = done.schema
+    return {
+        "path": done.path,
+        "id": schema.id,
+        "n_rows": schema.n_rows,
+        "arrays": {name: {"dtype": spec.dtype, "shape": list(spec.shape)} for name, spec in schema.arrays.items()},
+        "columns": {name: list(columns) for name, columns in schema.columns.items()},
+        "unit": schema.unit,
+        "max_rows_per_unit": schema.max_rows_per_unit,
+        "rows_read": done.rows_read,
+        "bad": dict(done.bad),
+        "over_bound": done.over_bound,
+    }
+
+
+def _text(done: Ingested) -> str:
+    schema = done.schema
+    arrays = ", ".join(f"{name} {spec.dtype} {spec.shape}" for name, spec in schema.arrays.items())
+    lines = [f"{done.path}: {schema.n_rows:,} rows ({arrays}), id {schema.id}"]
+    lines += [f"  {name}: {', '.join(columns)}" for name, columns in schema.columns.items()]
+    lines.append(f"For the curator only: {done.rows_read:,} rows were read, {sum(done.bad.values()):,} were bad")
+    lines += [f"  {count:,}: {reason}" for reason, count in done.bad.items()]
+    if schema.unit != "row":
+        lines.append(f"  {done.over_bound:,}: left out, as {schema.unit} had {schema.max_rows_per_unit} rows already")
+    return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def _shown(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """Progress on stderr: a bar on a terminal, else a line every few seconds."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        with _bar() as tell:
+            yield tell
+    else:
+        yield _Lines()
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[Callable[[Progress], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), redirect_stdout=False) as bar:
+        task = bar.add_task("reading", total=None)
+        yield lambda at: bar.update(task, total=at.bytes_total, completed=at.bytes_done, description=_speed(at))
+
+
+class _Lines:
+    """A plain line every two seconds."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, at: Progress) -> None:
+        if time.monotonic() - self._last >= EVERY:
+            self._last = time.monotonic()
+            share = at.bytes_done / max(1, at.bytes_total)
+            with contextlib.suppress(OSError, ValueError):  # a display that is gone does not stop the work
+                click.echo(f"dpdist: {_speed(at)}, {share:.0%}", err=True)
+
+
+def _speed(at: Progress) -> str:
+    return f"{at.rows:,} rows, {at.rows_now / max(at.seconds, 1e-9):,.0f} rows/s"

@@ -1,0 +1,181 @@
+"""From columns of a source to rows of ``X`` and ``y``, and which of them are bad and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dpdist.data.recipe import Layout
+
+Mask = NDArray[np.bool_]
+Problem = tuple[Mask, str]
+_PIECE = 8192
+"""Rows that are interleaved at a time: a piece of X stays in the cache while its columns are filled one by one."""
+
+
+@dataclass
+class Rows:
+    """Rows on their way into the store.
+
+    Attributes
+    ----------
+    X : ndarray, shape (n, d)
+    y : ndarray, shape (n,), or None
+    unit : pyarrow array of str, or None
+        Null where it is missing.
+    problems : list of (mask, text)
+        Which rows are bad and why; of several reasons the first counts. The texts name columns, never values.
+    """
+
+    X: NDArray[Any]
+    y: NDArray[Any] | None
+    unit: pa.Array | None
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def bad(self) -> Mask | None:
+        """Rows with a problem; None if there are none."""
+        return np.logical_or.reduce([mask for mask, _ in self.problems]) if self.problems else None
+
+    def blame(self, row: int) -> str:
+        """Why a bad row is bad."""
+        return next(text for mask, text in self.problems if mask[row])
+
+    def tally(self) -> Counter[str]:
+        """How many rows are bad for which reason."""
+        counts: Counter[str] = Counter()
+        seen = np.zeros(len(self.X), bool)
+        for mask, text in self.problems:
+            counts[text] += int(np.count_nonzero(mask & ~seen))
+            seen |= mask
+        return +counts
+
+    def make_null(self, rows: Mask) -> None:
+        """Turn rows into null rows, which the kernels count as contributing zero.
+
+        A NaN in X or a NaN label makes a row null; the empty text is in no list of classes.
+        """
+        self.X[rows] = np.nan
+        if self.y is not None:
+            self.y = np.array(self.y)  # the column of a table may be read-only
+            self.y[rows] = "" if self.y.dtype.kind == "O" else np.nan
+
+    def _add(self, mask: Mask, text: str) -> None:
+        if mask.any():
+            self.problems.append((mask, text))
+
+
+def table_rows(table: pa.Table, layout: Layout, problems: list[Problem]) -> Rows:
+    """Rows of a table whose columns are float64 or strings (null: missing, or a problem that is already known)."""
+    rows = Rows(np.empty((table.num_rows, layout.width), layout.recipe.dtype), None, None, list(problems))
+    start = 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for piece in table.select([name for name, _ in layout.numbers]).to_batches(max_chunksize=_PIECE):
+            out = rows.X[start : start + piece.num_rows]
+            for (name, column), values in zip(layout.numbers, piece.columns, strict=True):
+                out[:, column] = _scaled(values.to_numpy(zero_copy_only=False), layout.recipe.ranges.get(name))
+            start += piece.num_rows
+    for name, first, levels in layout.categories:
+        codes = _codes(table.column(name), levels)
+        rows.X[:, first : first + len(levels)] = 0.0
+        known = np.flatnonzero(codes >= 0)
+        rows.X[known, first + codes[known]] = 1.0
+        _check_levels(rows, table.column(name), codes, name)
+    if layout.label is not None:
+        values = table.column(layout.label)
+        if layout.text_label:
+            rows.y = values.to_numpy(zero_copy_only=False)
+            if layout.recipe.label_levels:
+                _check_levels(rows, values, _codes(values, layout.recipe.label_levels), layout.label)
+            else:
+                rows._add(_missing(values), f"{layout.label} is missing")
+        else:
+            rows.y = _scaled(values.to_numpy(), layout.recipe.ranges.get(layout.label))
+    for name in layout.kinds:
+        if layout.kinds[name] == "number" and table.column(name).null_count:
+            rows._add(_mask(pc.is_null(table.column(name))), f"{name} is missing")
+    if layout.recipe.unit is not None:
+        rows.unit, absent = _units(table.column(layout.recipe.unit).combine_chunks())
+        rows._add(absent, f"{layout.recipe.unit} is missing")
+    _check_finite(rows, layout)
+    return rows
+
+
+def array_rows(arrays: Mapping[str, NDArray[Any]], layout: Layout) -> Rows:
+    """Rows of arrays ``X``, ``y`` and ``unit`` (the latter two where there are any)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        X = arrays["X"]
+        if layout.recipe.ranges:
+            X = X.astype(np.float64)
+            for name, column in layout.numbers:
+                X[:, column] = _scaled(X[:, column], layout.recipe.ranges.get(name))
+        rows = Rows(np.array(X, layout.recipe.dtype, order="C"), None, None)
+    if "y" in arrays and layout.label is not None:
+        y = arrays["y"]
+        if layout.text_label:
+            values = pa.chunked_array([pa.array(y.astype(object), pa.string())])
+            rows.y = values.to_numpy(zero_copy_only=False)
+            if layout.recipe.label_levels:
+                _check_levels(rows, values, _codes(values, layout.recipe.label_levels), layout.label)
+            else:
+                rows._add(_missing(values), f"{layout.label} is missing")
+        else:
+            rows.y = _scaled(y.astype(np.float64), layout.recipe.ranges.get(layout.label))
+    if "unit" in arrays and layout.recipe.unit is not None:
+        unit = arrays["unit"]
+        values = pa.array(unit.astype(object) if unit.dtype.kind in "UT" else unit, from_pandas=True)
+        rows.unit, absent = _units(values.cast(pa.string()))
+        rows._add(absent, f"{layout.recipe.unit} is missing")
+    _check_finite(rows, layout)
+    return rows
+
+
+def _scaled(values: NDArray[Any], bounds: tuple[float, float] | None) -> NDArray[Any]:
+    """``2 (v - lo) / (hi - lo) - 1``, which is exactly -1 and 1 at the bounds."""
+    if bounds is None:
+        return values
+    low, high = bounds
+    return 2.0 * (values - low) / (high - low) - 1.0
+
+
+def _codes(values: pa.ChunkedArray, levels: tuple[str, ...]) -> NDArray[np.int64]:
+    found = pc.index_in(values, value_set=pa.array(levels, pa.string()))
+    return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int64)
+
+
+def _check_levels(rows: Rows, values: pa.ChunkedArray, codes: NDArray[np.int64], name: str) -> None:
+    unknown = codes < 0
+    if unknown.any():
+        rows._add(_missing(values), f"{name} is missing")
+        rows._add(unknown, f"{name} is not one of the declared levels")
+
+
+def _missing(values: pa.ChunkedArray | pa.Array) -> Mask:
+    """Null or empty text."""
+    return _mask(pc.fill_null(pc.equal(values, ""), True))
+
+
+def _units(values: pa.Array) -> tuple[pa.Array, Mask]:
+    absent = _missing(values)
+    return (pc.if_else(pa.array(absent), pa.scalar(None, pa.string()), values) if absent.any() else values), absent
+
+
+def _mask(values: pa.ChunkedArray | pa.Array) -> Mask:
+    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _check_finite(rows: Rows, layout: Layout) -> None:
+    """Find NaN and infinite values; the sum of a block is finite only if all of it is, and costs one fast pass."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not np.isfinite(rows.X.sum()):
+            for name, column in layout.numbers:
+                rows._add(~np.isfinite(rows.X[:, column]), f"{name} is not a finite {layout.recipe.dtype} number")
+        if rows.y is not None and rows.y.dtype.kind == "f" and not np.isfinite(rows.y.sum()):
+            rows._add(~np.isfinite(rows.y), f"{layout.label} is not a finite number")

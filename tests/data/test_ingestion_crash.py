@@ -1,0 +1,171 @@
+"""Ingestion in processes of its own: killed at any moment, watched for memory, two of them at once."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from dpdist.data import Dataset, Progress, arrayfiles, checkpoint, delimited, ingest, ingestion, readers
+from dpdist.errors import DataError
+from tests.data.test_ingestion import files
+
+# A server that has imported everything forks the children: each is a real process, and starts at once.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload([__name__])
+
+
+def child(source: str, dest: str, rows: Any, pipe: Connection | None, block: int, asked: dict[str, Any]) -> None:
+    """Ingest with small blocks and many checkpoints; ``rows`` tells how far it was at first and is now."""
+    delimited.BLOCK_BYTES = readers._BATCH_BYTES = block
+    arrayfiles.aligned_rows = lambda _: 1024  # type: ignore[assignment]
+    checkpoint._CACHE = -1024
+    ingestion.CHECKPOINT_SECONDS = 0.0 if pipe is None else 0.2
+
+    def tell(at: Progress) -> None:
+        rows[:] = rows[0] or at.rows, at.rows
+        time.sleep(0 if pipe is not None else 0.005)
+
+    ingest(source, dest, progress=tell, **asked)
+    if pipe is not None:
+        pipe.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def start(*arguments: Any) -> Any:
+    process = PROCESSES.Process(target=child, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
+def table(n_rows: int, columns: int) -> pa.Table:
+    rng = np.random.default_rng(3)
+    named: dict[str, Any] = {f"x{j}": rng.standard_normal(n_rows).round(6) for j in range(columns)}
+    named["who"] = [f"patient-{i}" for i in rng.integers(0, n_rows // 4, n_rows)]
+    named["y"] = np.where(rng.random(n_rows) < 0.9, "yes", "no")
+    return pa.table(named)
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
+def test_killed_at_any_moment(tmp_path: Path, kind: str) -> None:
+    """Kill -9 at random moments, each further on, until it ends: byte for byte what one go writes."""
+    n_rows, moments = 12_000, random.Random(kind)
+    source = tmp_path / f"t.{kind}"
+    if kind == "parquet":
+        pq.write_table(table(n_rows, 4), source, row_group_size=900)
+    else:
+        with gzip.open(source, "wb", 1) if kind == "csv.gz" else open(source, "wb") as out:
+            pyarrow.csv.write_csv(table(n_rows, 4), out)
+    asked: dict[str, Any] = {
+        "features": ["x0", "x2"], "label": "y", "label_type": "str", "unit": "who", "max_rows": 3,
+        "partition_rows": 777, "dataset_id": "one", "on_bad": "drop",
+    }  # fmt: skip
+    ingest(source, tmp_path / "whole", **asked)
+
+    out, kills, resumed = tmp_path / "killed", 0, 0
+    rows = PROCESSES.RawArray("q", 2)
+    while True:
+        rows[:] = 0, 0
+        process = start(str(source), str(out), rows, None, 20_000, asked)
+        while process.is_alive() and rows[1] <= n_rows * kills // 16:
+            time.sleep(0.0005)
+        time.sleep(moments.random() * 0.02)
+        process.kill()  # SIGKILL
+        process.join()
+        kills += 1
+        resumed += rows[0] > 1000  # more than a batch: not from the beginning
+        assert process.exitcode in (0, -signal.SIGKILL)
+        if out.exists() and not (tmp_path / "killed.ingesting").exists():
+            break  # it may be killed between the end of its work and its own
+        with contextlib.suppress(DataError):
+            Dataset.open(out)
+            assert files(out) == files(tmp_path / "whole"), "what looks complete is complete"
+        assert kills < 40
+    assert kills >= 8 and resumed >= 3, (kills, resumed)
+    assert files(out) == files(tmp_path / "whole")
+    assert not list(tmp_path.glob("killed.*"))
+    Dataset.open(out).verify()
+
+
+@pytest.mark.parametrize("point", ["before the end", "after the end"])
+def test_killed_while_it_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    """The two moments around the one at which the dataset becomes complete."""
+    pyarrow.csv.write_csv(table(1000, 4), tmp_path / "t.csv")
+    asked: dict[str, Any] = {"features": ["x0"], "partition_rows": 300, "dataset_id": "one"}
+    done = ingest(tmp_path / "t.csv", tmp_path / "whole", **asked)
+
+    def killed(*_: Any) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        if point == "after the end":
+            patch.setattr(checkpoint.Checkpoint, "delete", killed)
+        else:
+            patch.setattr(ingestion.GrowingGroup, "finish", killed)
+        with pytest.raises(SystemExit):
+            ingest(tmp_path / "t.csv", tmp_path / "out", **asked)
+    assert (tmp_path / "out.ingesting").exists()
+    if point == "after the end":
+        Dataset.open(tmp_path / "out").verify()
+    again = ingest(tmp_path / "t.csv", tmp_path / "out", **asked)
+    assert (again.schema, again.rows_read) == (done.schema, done.rows_read)
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
+    assert not (tmp_path / "out.ingesting").exists()
+
+
+@pytest.mark.parametrize("kind", ["csv", "unit", "csv.gz", "parquet", "npy", "npz"])
+def test_memory_does_not_grow_with_the_source(tmp_path: Path, kind: str) -> None:
+    peaks = []
+    for n_rows in (20_000, 160_000):
+        source, asked = tmp_path / f"{n_rows}.{'csv' if kind == 'unit' else kind}", {"partition_rows": 2048}
+        asked |= {"features": ["x*"]} if kind[:2] != "np" else {}
+        asked |= {"unit": "who", "max_rows": 2} if kind == "unit" else {}
+        if kind == "parquet":
+            pq.write_table(table(n_rows, 20), source, row_group_size=2000)
+        elif kind[:2] == "np":
+            X = np.random.default_rng(0).standard_normal((n_rows, 20))
+            np.save(source, X) if kind == "npy" else np.savez_compressed(source, X=X)
+        else:
+            with gzip.open(source, "wb", 1) if kind == "csv.gz" else open(source, "wb") as out:
+                pyarrow.csv.write_csv(table(n_rows, 20), out)
+        receiver, sender = PROCESSES.Pipe()
+        rows = PROCESSES.RawArray("q", 2)
+        process = start(str(source), str(tmp_path / f"{n_rows}.out"), rows, sender, 2**18, asked)
+        process.join()
+        assert process.exitcode == 0
+        peaks.append(receiver.recv())
+    # 8 times the rows are 22 MB more of values (and 28 MB more of text).
+    assert peaks[1] < peaks[0] + 12_000, peaks
+
+
+def test_two_at_once(tmp_path: Path) -> None:
+    pyarrow.csv.write_csv(table(10_000, 4), tmp_path / "t.csv")
+    asked: dict[str, Any] = {"features": ["x0"], "partition_rows": 300}
+    rows = PROCESSES.RawArray("q", 2)
+    process = start(str(tmp_path / "t.csv"), str(tmp_path / "out"), rows, None, 20_000, asked)
+    while not rows[1]:
+        time.sleep(0.001)
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(DataError, match="another process is ingesting to the same place"):
+            ingest(tmp_path / "t.csv", tmp_path / "out", **asked)
+        with pytest.raises(DataError, match="another process is ingesting to the same place"):
+            ingest(tmp_path / "t.csv", tmp_path / "out", restart=True, **asked)
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+    process.join()
+    assert process.exitcode == 0
+    assert Dataset.open(tmp_path / "out").n_rows == 10_000
