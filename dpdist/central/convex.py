@@ -16,6 +16,7 @@ import numpy as np
 from dpdist.central.course import BOUNDS, Course, Door, Problem, Vector, choice, need
 from dpdist.central.queries import GradientSum, LargestEigenvalue
 from dpdist.constraints import proximal
+from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.composition import Poisson
@@ -76,6 +77,16 @@ class Smoothness:
         """At most one line, for 1 % of mu^2."""
         return [Item("smoothness", Gaussian(), share=SMOOTHNESS_SHARE)] if self.released else []
 
+    def queries(self) -> dict[str, Query]:
+        """What that line asks."""
+        problem = self.problem
+        if not self.released:
+            return {}
+        assert problem.row_norm is not None
+        return {
+            "smoothness": LargestEigenvalue(problem.n_features, problem.row_norm, problem.n_rows, problem.intercept)
+        }
+
     @property
     def rest(self) -> float:
         """The share that is left for everything else."""
@@ -85,12 +96,9 @@ class Smoothness:
         """An upper bound on the curvature."""
         if not self.released:
             return self.worst
-        problem = self.problem
-        assert problem.row_norm is not None
-        query = LargestEigenvalue(problem.n_features, problem.row_norm, problem.n_rows, problem.intercept)
-        noisy = float(door.release("smoothness", query)[0])
+        noisy = float(door.release("smoothness", self.queries()["smoothness"])[0])
         # three standard deviations up: a step that is too long hurts more than one that is too short
-        generous = problem.loss.curvature_bound * (noisy + 3 * door.noise_std) / problem.n_rows
+        generous = self.problem.loss.curvature_bound * (noisy + 3 * door.noise_std) / self.problem.n_rows
         return min(max(generous, 1e-6 * self.worst), self.worst)
 
 
@@ -141,6 +149,9 @@ class GradientDescent(Course):
             *smoothness.items(),
             Item("gradient", Gaussian(), count=count, share=smoothness.rest, sampling=sampling),
         ]
+
+    def queries(self) -> dict[str, Query]:
+        return {**Smoothness(self.problem).queries(), "gradient": norm_gradient(self.problem)}
 
     def solve(self, door: Door) -> Vector:
         problem = self.problem

@@ -8,7 +8,7 @@ can only ask for through a `Door`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -127,6 +127,10 @@ class Course(ABC):
     @abstractmethod
     def solve(self, door: Door) -> Vector:
         """The solution of one binary problem: coefficients, then the weight of the constant feature."""
+
+    def queries(self) -> Mapping[str, Query]:
+        """What each line of the plan asks, where its sensitivity is known beforehand: for showing the noise."""
+        return {}
 
     def predicted_error(self, plan: Plan) -> float | None:
         """Expected excess of the objective that is due to the noise, from public numbers; None where unknown."""

@@ -21,33 +21,27 @@ from __future__ import annotations
 
 import inspect
 import math
-import os
-import sys
-from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.central.columns import features, targets
-from dpdist.central.course import Course, Door, Problem
+from dpdist.central.course import Course, Problem
+from dpdist.central.estimator import PrivateEstimator
 from dpdist.central.inputs import as_dataset
 from dpdist.central.outlook import Outlook, outlook
 from dpdist.central.parameters import check_bound, check_count, check_offers
 from dpdist.central.solvers import course as choose
 from dpdist.constraints import Constraint, Penalty
-from dpdist.engine.coordinator import Coordinator
-from dpdist.engine.progress import Event, Released, watching
 from dpdist.engine.shards import Prepare
-from dpdist.errors import BudgetError, DataError, MissingBound
+from dpdist.errors import BudgetError, DataError
 from dpdist.losses import LOSSES, Loss, by_name
-from dpdist.privacy.budget import Budget, Neighbours
-from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.plan import Plan, calibrate
 
 Vector = NDArray[np.float64]
@@ -66,7 +60,7 @@ def _takes_signs(model: Minimizer) -> bool:
     return loss is not None and loss.labels == "signs"
 
 
-class Minimizer(BaseEstimator):
+class Minimizer(PrivateEstimator):
     """Minimise a private mean loss of a linear predictor.
 
     Parameters
@@ -243,37 +237,15 @@ class Minimizer(BaseEstimator):
         dataset = as_dataset(self, X, y)
         prepare = self._prepare_labels(dataset.arrays["y"].dtype)
         problem = self._problem(dataset.n_rows, self.n_features_in_)
-        problem.budget.warn_if_delta_is_large(problem.n_rows)
         course = choose(problem)
-        with ExitStack() as opened:
-            if self.verbose:
-                opened.enter_context(watching(_print_release))
-            ledger = self.ledger
-            if isinstance(ledger, str | os.PathLike):
-                ledger = opened.enter_context(closing(Ledger(ledger)))
-            coordinator = opened.enter_context(
-                Coordinator(
-                    dataset,
-                    problem.budget,
-                    arrays={"X": features, "y": prepare},
-                    neighbours=problem.neighbours,
-                    ledger=ledger,
-                    cluster=self.cluster,
-                    run_id=self.run_id,
-                    random_state=self.random_state,
-                    computation=self._computation(course),
-                )
-            )
-            self.plan_ = coordinator.plan(course.items())
-            door = Door(coordinator, self.plan_)
+        problem.budget.warn_if_delta_is_large(problem.n_rows)
+        arrays = {"X": features, "y": prepare}
+        with self._run(dataset, arrays, course.items(), self._computation(course)) as door:
             solutions = []
             for target in range(problem.n_problems) if problem.n_problems > 1 else [None]:
                 door.target = target
                 solutions.append(course.solve(door))
-            self.guarantee_ = coordinator.guarantee
-            self.releases_ = coordinator.releases
         self._store(np.array(solutions), problem.intercept)
-        self.history_ = door.history
         self.solver_ = course.name
         self.n_iter_ = course.n_rounds
         return self
@@ -282,6 +254,13 @@ class Minimizer(BaseEstimator):
         """What a fit would release, with which noise: from public numbers, without any data."""
         problem = self._public_problem(n_rows, n_features)
         return calibrate(choose(problem).items(), problem.budget, problem.neighbours)
+
+    def sensitivities(self, n_rows: int, n_features: int) -> dict[str, float]:
+        """How much one row can move each line of the plan (in the norm of its mechanism), where that is known."""
+        problem = self._public_problem(n_rows, n_features)
+        course = choose(problem)
+        norms = {item.name: item.mechanism.norm for item in course.items()}
+        return {name: q.sensitivity(problem.neighbours, norms[name]) for name, q in course.queries().items()}
 
     def outlook(self, n_rows: int, n_features: int) -> Outlook:
         """What to expect of a fit: predicted from public numbers, and what it would take where that is bad."""
@@ -310,20 +289,6 @@ class Minimizer(BaseEstimator):
         tags.target_tags.required = True
         return tags
 
-    def __sklearn_clone__(self) -> Minimizer:
-        # the clones of a grid search charge one ledger and use one cluster: both are places, not values
-        shared = {name: getattr(self, name) for name in ("ledger", "cluster")}
-        others = {name: clone(v, safe=False) for name, v in self.get_params(deep=False).items() if name not in shared}
-        return type(self)(**others, **shared)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        if isinstance(self.ledger, Ledger):
-            state["ledger"] = self.ledger.path
-        if not isinstance(self.cluster, str):
-            state["cluster"] = None
-        return state
-
     def _linear_predictor(self, X: Any) -> Vector:
         check_is_fitted(self, "coef_")
         X = validate_data(self, X, reset=False)
@@ -343,15 +308,14 @@ class Minimizer(BaseEstimator):
 
     def _problem(self, n_rows: int, n_features: int) -> Problem:
         size = self.feature_bound or (self.row_norm or math.sqrt(n_features)) / math.sqrt(n_features)
-        neighbours = Neighbours(self.neighbours)
         return Problem(
             loss=self._loss(),
             penalty=self._penalty(),
             constraint=self.constraint,
-            n_rows=self._divisor(n_rows, neighbours),
+            n_rows=self._divisor(n_rows),
             n_features=n_features,
-            budget=Budget(self.epsilon, self.delta or 0.0),
-            neighbours=neighbours,
+            budget=self._budget,
+            neighbours=Neighbours(self.neighbours),
             n_problems=self._n_problems(),
             intercept=size if self.fit_intercept else 0.0,
             **{name: getattr(self, name) for name in PUBLIC},
@@ -375,42 +339,17 @@ class Minimizer(BaseEstimator):
             raise DataError("y holds strings: expected numbers (-1 and +1 for the losses for two classes)")
         return targets
 
-    def _divisor(self, n_rows: int, neighbours: Neighbours) -> int:
-        if self.n_public is not None:
-            return self.n_public
-        if neighbours is Neighbours.ADD_OR_REMOVE_ONE:
-            raise MissingBound(
-                "neighbours='add-or-remove-one' keeps the number of rows private: declare n_public, the number to "
-                "divide by (an order of magnitude is enough)"
-            )
-        return n_rows
-
     def _check_parameters(self) -> None:
-        if self.neighbours not in {relation.value for relation in Neighbours} | set(Neighbours):
-            raise BudgetError(
-                f"neighbours={self.neighbours!r} is not known; choose 'replace-one' or 'add-or-remove-one'"
-            )
-        if self.ledger == ":memory:":
-            raise BudgetError(
-                "ledger=':memory:' would forget what was spent (a ledger in memory is not kept when a model is "
-                "pickled): pass a Ledger object or the path of a file"
-            )
+        super()._check_parameters()
         for name in ("row_norm", "clip_norm", "step_size", "feature_bound", "residual_bound", "second_moment", "scale"):
             if getattr(self, name) is not None:
                 check_bound(name, getattr(self, name))
-        for name in ("n_public", "n_rounds", "n_inner", "n_nonzero"):
+        for name in ("n_rounds", "n_inner", "n_nonzero"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
-        if self.random_state is not None:
-            check_count("random_state", self.random_state, low=0)
         if not 0 < self.batch_rate <= 1:
             raise BudgetError(f"batch_rate must lie in (0, 1], got {self.batch_rate!r}")
         if self.penalty is not None:
             check_offers("penalty", self.penalty, "prox", "ElasticNet(1e-4)")
         if self.constraint is not None:
             check_offers("constraint", self.constraint, "project", "L2Ball(10.0)")
-
-
-def _print_release(event: Event) -> None:
-    if isinstance(event, Released):
-        print(f"dpdist: release {event.done} of {event.planned} ({event.name})", file=sys.stderr, flush=True)

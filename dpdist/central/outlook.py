@@ -79,13 +79,13 @@ def outlook(
 
 
 def _smallest(enough: Callable[[float], bool], start: float, limit: float) -> float | None:
-    """The smallest number from ``start`` on that is enough, to 2 %."""
+    """The smallest number from ``start`` on that is enough, to 5 %."""
     low, high = start, start
     while not enough(high):
         low, high = high, high * 2
         if high > limit:
             return None
-    while high > low * 1.02:
+    while high > low * 1.05:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high

@@ -1,0 +1,170 @@
+"""What a job would release, at which noise and cost: from public numbers, before anything is read or charged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from dpdist.engine.coordinator import RESIDENT_SHARE
+from dpdist.engine.local import capacity
+from dpdist.errors import BudgetExceeded
+from dpdist.pipeline import inputs
+from dpdist.pipeline.account import ledger_path, shown_limit, spent
+from dpdist.pipeline.inputs import Size
+from dpdist.pipeline.job import Job, locating, make_estimator
+from dpdist.pipeline.problems import PROBLEMS
+from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.filter import Charge
+from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.plan import Item, Plan
+
+FORMAT = "dpdist-plan/1"
+
+
+def plan_job(job: Job, *, n_rows: int | None = None, n_features: int | None = None) -> dict[str, Any]:
+    """The plan of a job as plain values.
+
+    Parameters
+    ----------
+    job : Job
+    n_rows, n_features : int, optional
+        In place of the data's own; with both, the data need not exist.
+
+    Returns
+    -------
+    dict
+        ``plan.items`` has the lines of the plan with the standard deviation of their noise (and, as
+        ``noise_multiplier``, per unit of sensitivity), ``guarantee`` what would hold, ``outlook`` (where the method has
+        a formula, else None) the error to expect, and what it would take.
+    """
+    return _planned(job, _size(job, n_rows, n_features))[0]
+
+
+def dry_run_job(job: Job, *, cluster: Any = None) -> dict[str, Any]:
+    """`plan_job`, and what the ledger would say and how much memory a worker needs; ``cluster`` as in a job."""
+    size = _size(job, None, None)
+    record, plan = _planned(job, size)
+    # how much memory the rows take would tell how many there are: where that is private, count the declared number
+    shown = size if _public(plan) else inputs.to_be_written(job.params["n_public"], size.n_features)
+    return {**record, "memory": memory(shown, *capacity(cluster)), "budget": account(job, size, plan)}
+
+
+def checked(job: Job, size: Size) -> tuple[Any, Plan]:
+    """The estimator of a job and its plan; an error names the key and the line that are wrong."""
+    with locating(job):
+        model = make_estimator(job)
+        if "generate" in job.data:
+            PROBLEMS[job.data["generate"]].check(model, job.data)
+        return model, model.plan(size.n_rows, size.n_features)
+
+
+def passes(plan: Plan, names: Sequence[str]) -> float:
+    """How often the data is gone through for releases of these names: a sample or a fold counts as its share."""
+    counts = Counter(names)
+    return float(round(sum(n * plan[name].rate * _share_of_rows(plan, plan[name]) for name, n in counts.items()), 9))
+
+
+def memory(size: Size, n_threads: int, workers_memory: float) -> dict[str, Any]:
+    """Whether the rows stay in the workers' memory or are read again every round, and bytes of rows per thread."""
+    resident = size.in_memory or size.nbytes <= RESIDENT_SHARE * workers_memory
+    # streamed: the partition that is summarised and the one that is read meanwhile
+    held = size.nbytes / n_threads if resident else 2 * size.partition_bytes
+    return {
+        "worker_threads": n_threads,
+        "workers_bytes": int(workers_memory),
+        "data_bytes": size.nbytes,
+        "resident": resident,
+        "bytes_per_thread": int(held),
+    }
+
+
+def account(job: Job, size: Size, plan: Plan) -> dict[str, Any]:
+    """What the ledger would have on file before and after, and whether it would let the run pass."""
+    path = ledger_path(job)
+    charge = Charge(plan.spent.epsilon, plan.spent.delta, plan.neighbours, plan.total_mu)
+    limit, charges, refusal = None, [], None
+    if path is not None and size.dataset_id is not None and Path(path).exists():
+        with closing(Ledger(path)) as ledger:
+            limit = ledger.limit(size.dataset_id)
+            charges = [run.charge for run in ledger.history(size.dataset_id)]
+            try:
+                ledger.can_afford(size.dataset_id, charge)
+            except BudgetExceeded as error:
+                refusal = str(error)
+    return {
+        "ledger": path,
+        "before": spent(limit, charges),
+        "after": spent(limit, [*charges, charge]),
+        "limit": shown_limit(limit),
+        "affordable": refusal is None,
+        "refusal": refusal,
+    }
+
+
+def _planned(job: Job, size: Size) -> tuple[dict[str, Any], Plan]:
+    model, plan = checked(job, size)
+    names = [item.name for item in plan.items for _ in range(item.count)]
+    simulation = getattr(model, "random_state", None) is not None
+    record = {
+        "format": FORMAT,
+        "id": job.method.id,
+        "title": job.method.title,
+        "estimator": job.estimator,
+        "asked": dict(job.asked),
+        "data": {
+            "source": inputs.source(job),
+            "id": size.dataset_id,
+            "n_rows": size.n_rows if _public(plan) else None,
+            "n_features": size.n_features,
+        },
+        "guarantee": plan.guarantee(simulation, size.unit).to_dict(),
+        "simulation": simulation,
+        "plan": {"accountant": plan.accountant, "items": _lines(model, plan, size)},
+        "releases": plan.n_releases,
+        "passes": passes(plan, names),
+        "outlook": _outlook(model, size),
+    }
+    return record, plan
+
+
+def _lines(model: Any, plan: Plan, size: Size) -> list[dict[str, Any]]:
+    """The lines of the plan, with the noise of each where the estimator tells the sensitivity of its queries."""
+    tell = getattr(model, "sensitivities", None)
+    sensitivities: Mapping[str, float] = {} if tell is None else tell(size.n_rows, size.n_features)
+    lines = []
+    for item, line in zip(plan.items, plan.describe(), strict=True):
+        sensitivity = sensitivities.get(item.name)
+        scaled = None if sensitivity is None else sensitivity * size.max_rows_per_unit
+        noise = None if scaled is None else float(item.mechanism.noise_std(scaled))
+        multiplier = float(item.mechanism.noise_std(1.0))
+        lines.append({**line, "sensitivity": scaled, "noise_std": noise, "noise_multiplier": multiplier})
+    return lines
+
+
+def _outlook(model: Any, size: Size) -> dict[str, Any] | None:
+    tell = getattr(model, "outlook", None)
+    found = None if tell is None else tell(size.n_rows, size.n_features)
+    return None if found is None else asdict(found)
+
+
+def _size(job: Job, n_rows: int | None, n_features: int | None) -> Size:
+    if n_rows is not None and n_features is not None:
+        return inputs.to_be_written(n_rows, n_features)
+    found = inputs.size(job)
+    return replace(found, n_rows=n_rows or found.n_rows, n_features=n_features or found.n_features)
+
+
+def _public(plan: Plan) -> bool:
+    """Whether the number of rows may be shown."""
+    return plan.neighbours is Neighbours.REPLACE_ONE
+
+
+def _share_of_rows(plan: Plan, item: Item) -> float:
+    """1, or one over the number of folds of the split that the plan reads."""
+    if item.fold is None:
+        return 1.0
+    return 1 / len({other.fold for other in plan.items if other.fold is not None and other.fold[0] == item.fold[0]})
