@@ -1,11 +1,17 @@
 """dpdist: statistical and machine-learning models on Dask and Zarr under differential privacy."""
 
-from dpdist.central import LinearRegression, LinearSVC, LogisticRegression, Minimizer
-from dpdist.data import Dataset
-from dpdist.engine.coordinator import Coordinator
-from dpdist.privacy.budget import Budget, Neighbours
-from dpdist.privacy.guarantee import Guarantee
-from dpdist.privacy.ledger import Ledger
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpdist.central import LinearRegression, LinearSVC, LogisticRegression, Minimizer
+    from dpdist.data import Dataset
+    from dpdist.engine.coordinator import Coordinator
+    from dpdist.privacy.budget import Budget, Neighbours
+    from dpdist.privacy.guarantee import Guarantee
+    from dpdist.privacy.ledger import Ledger
 
 __all__ = [
     "Budget",
@@ -19,3 +25,26 @@ __all__ = [
     "Minimizer",
     "Neighbours",
 ]
+
+# imported on first use, so that `dpdist --help` need not wait for Dask and numba
+_HOMES = {
+    "dpdist.central": ("LinearRegression", "LinearSVC", "LogisticRegression", "Minimizer"),
+    "dpdist.data": ("Dataset",),
+    "dpdist.engine.coordinator": ("Coordinator",),
+    "dpdist.privacy.budget": ("Budget", "Neighbours"),
+    "dpdist.privacy.guarantee": ("Guarantee",),
+    "dpdist.privacy.ledger": ("Ledger",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

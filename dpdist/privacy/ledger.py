@@ -10,11 +10,15 @@ and not limited.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import getpass
 import math
 import os
+import socket
 import sqlite3
+import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,6 +48,8 @@ _SCHEMA = (
 )
 _LIMIT = """SELECT epsilon, delta, neighbours, composition, number FROM dpdist_limits
     WHERE dataset_id = ? ORDER BY number DESC LIMIT 1"""
+_LIMITS = """SELECT epsilon, delta, neighbours, composition, set_at FROM dpdist_limits
+    WHERE dataset_id = ? ORDER BY number"""
 _ADD_LIMIT = "INSERT INTO dpdist_limits VALUES (?, ?, ?, ?, ?, ?, ?)"
 _RUN_COLUMNS = """SELECT epsilon, delta, neighbours, mu, split, fold,
     dataset_id, run_id, digest, charged_at, user_name, label FROM dpdist_runs"""
@@ -153,6 +159,24 @@ class Ledger:
         self.path = default_path() if path is None else os.fspath(path)
         self._db = Database(self.path, _SCHEMA)
 
+    @classmethod
+    def existing(cls, path: str | os.PathLike[str] | None = None) -> Ledger:
+        """Open a ledger that is there; raise `LedgerError` where `Ledger` would make a new, empty one."""
+        named = default_path() if path is None else os.fspath(path)
+        if not os.path.isfile(named):
+            raise LedgerError(
+                f"there is no ledger at {named}. It is made by the first run, or by the first limit that is set; if "
+                "there were runs, name the file they used or set DPDIST_LEDGER to it"
+            )
+        tables = None
+        with contextlib.suppress(sqlite3.Error):  # a damaged or locked file is explained by the opening below
+            address = f"file:{urllib.parse.quote(os.path.abspath(named))}?mode=ro"
+            with contextlib.closing(sqlite3.connect(address, uri=True, timeout=0)) as connection:
+                tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        if tables is not None and "dpdist_runs" not in tables:
+            raise LedgerError(f"{named} is a database or an empty file, but no ledger of dpdist; name another file")
+        return cls(named)
+
     @functools.cached_property
     def journal(self) -> Journal:
         """The released values of the runs charged here: in the same file, or in memory for as long as this ledger.
@@ -251,7 +275,7 @@ class Ledger:
         charge : Charge
             The plan's total.
         user, label : str, optional
-            Shown in the history.
+            Shown in the history. The user is by default the account and the host of this process: ``ann@node1``.
 
         Raises
         ------
@@ -274,7 +298,7 @@ class Ledger:
             check_fits(dataset_id, _read_limit(db, dataset_id)[0], charges, charge)
             when = utc_now()
             price = (charge.epsilon, charge.delta, charge.neighbours.value, charge.mu, charge.split, charge.fold)
-            db.execute(_ADD_RUN, (run_id, dataset_id, len(charges) + 1, digest, *price, when, user, label))
+            db.execute(_ADD_RUN, (run_id, dataset_id, len(charges) + 1, digest, *price, when, user or _whoami(), label))
         return RunCharge(dataset_id, run_id, digest, charge, when, resumed=False)
 
     def record_release(
@@ -345,6 +369,11 @@ class Ledger:
             limit, charges = _read_limit(db, dataset_id)[0], _read_charges(db, dataset_id)
         return None if limit is None else left(limit, total(limit, charges))
 
+    def limits(self, dataset_id: str) -> list[tuple[str, Limit]]:
+        """Return every limit that was set, with the time, oldest first; the last one is in force."""
+        with self._db.read() as db:
+            return [(when, _limit_of(*terms)) for *terms, when in db.execute(_LIMITS, (dataset_id,))]
+
     def history(self, dataset_id: str) -> list[RunRecord]:
         """Return every run on the dataset, oldest first, with its releases."""
         with self._db.read() as db:
@@ -363,8 +392,12 @@ def _read_limit(db: sqlite3.Connection, dataset_id: str) -> tuple[Limit | None, 
     row = db.execute(_LIMIT, (dataset_id,)).fetchone()
     if row is None:
         return None, 0
-    epsilon, delta, neighbours, composition, number = row
-    return Limit(Budget(epsilon, delta), Neighbours(neighbours), composition), number
+    *terms, number = row
+    return _limit_of(*terms), number
+
+
+def _limit_of(epsilon: float, delta: float, neighbours: str, composition: Composition) -> Limit:
+    return Limit(Budget(epsilon, delta), Neighbours(neighbours), composition)
 
 
 def _read_charges(db: sqlite3.Connection, dataset_id: str) -> list[Charge]:
@@ -376,6 +409,14 @@ def _run_record(row: Sequence) -> RunRecord:
     dataset_id, run_id, digest, when, user, label = rest
     charge = Charge(epsilon, delta, Neighbours(neighbours), mu, split, fold)
     return RunRecord(dataset_id, run_id, digest, charge, when, user, label)
+
+
+def _whoami() -> str:
+    try:
+        user = getpass.getuser()
+    except (ImportError, KeyError, OSError):  # a container's user without a name
+        user = f"uid{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
 
 
 def _close(a: float | None, b: float | None) -> bool:

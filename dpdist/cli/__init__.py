@@ -1,0 +1,131 @@
+"""The ``dpdist`` command: a thin layer over the library, with one module per command.
+
+A command's module is imported when the command is called, so that ``dpdist --help`` and completion answer at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+from click.shell_completion import CompletionItem, shell_complete
+
+from dpdist.cli import errors  # not its names: the module of a command would take the place of one named like it
+
+COMPLETE_VARIABLE = "_DPDIST_COMPLETE"
+"""Set by the completion scripts; the process then prints completions instead of running a command."""
+
+COMMANDS = {
+    "ingest": "Turn CSV, Parquet, NumPy or Zarr files into a dataset.",
+    "info": "Show the public description of a dataset.",
+    "methods": "List the methods that a job can name.",
+    "plan": "Show the noise and the cost of a job; reads no data.",
+    "run": "Run a job: fit, charge the budget, write the results.",
+    "report": "Write the report page of a run.",
+    "budget": "Show, set and look back on what is spent on a dataset.",
+    "schema": "Print the JSON schemas of jobs and results.",
+    "completion": "Print the completion script of a shell.",
+}
+"""Name and one line on each command, in the order in which a newcomer meets them."""
+
+
+class Commands(click.Group):
+    """A group that answers a mistyped command with the nearest one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that ``args`` begin with."""
+        names = self.list_commands(ctx)
+        if not ctx.resilient_parsing and args and args[0] not in names:
+            near = difflib.get_close_matches(args[0], names, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"expected one of: {', '.join(names)}."
+            ctx.fail(f"there is no command {args[0]!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
+
+class LazyCommands(Commands):
+    """The commands of the table above; help and completion of their names import none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"dpdist.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table of commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a command's name, or an option of ``dpdist`` itself."""
+        found = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
+        """Run one command line and exit; exit codes are in `dpdist.cli.errors`."""
+        words = list(sys.argv[1:] if args is None else args)
+        if instruction := os.environ.get(COMPLETE_VARIABLE):
+            sys.exit(shell_complete(self, {}, "dpdist", COMPLETE_VARIABLE, instruction))
+        with errors.stoppable(), errors.plain_warnings():
+            try:
+                with self.make_context("dpdist", words) as context:
+                    self.invoke(context)
+                sys.stdout.flush()
+                code = errors.DONE
+            except SystemExit:
+                raise
+            except BaseException as error:
+                code = errors.report(error)
+                errors.forget_unwritten()
+        sys.exit(code)
+
+
+@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(None, "--version", package_name="dpdist", message="dpdist %(version)s")
+def main() -> None:
+    """Statistical and machine-learning models under differential privacy.
+
+    dpdist fits models to partitioned Zarr datasets, on one machine or on a Dask cluster. The guarantee holds whatever
+    the data are, and a ledger keeps what was spent on each dataset.
+
+    \b
+    From a file to a private model:
+      dpdist ingest flights.csv flights.zarr --features 'hour,dist*' --label late
+      dpdist info flights.zarr                        what is public about the data
+      dpdist budget set flights.zarr --epsilon 3 --delta 1e-5
+      dpdist plan job.yaml                            noise and cost, before anything
+      dpdist run job.yaml                             fit; writes results and a report
+      dpdist budget history flights.zarr              what was released, and when
+
+    \b
+    Exit status:
+      0    done
+      1    a bug in dpdist
+      2    the command, a file or a setting is wrong; the message says what to do
+      3    refused by the ledger: the budget does not suffice (nothing is charged
+           or released), or another process has taken over the run
+      130  interrupted (Ctrl-C); a second Ctrl-C stops at once
+      141  whoever read the output stopped reading
+      143  terminated (SIGTERM), as cleanly as by Ctrl-C
+
+    \b
+    Environment:
+      DPDIST_LEDGER  the ledger file; by default dpdist/ledger.sqlite in
+                     $XDG_DATA_HOME, or in ~/.local/share
+      DPDIST_DEBUG   1 shows the traceback of a bug, which may quote private values
+      NO_COLOR       if set, output has no colours
+
+    'dpdist COMMAND --help' explains one command and has examples.
+    """

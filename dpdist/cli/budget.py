@@ -1,0 +1,453 @@
+"""``dpdist budget``: the account of a dataset, for those who answer for it."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpdist.cli import Commands
+from dpdist.cli.info import stored_id
+from dpdist.cli.output import as_csv, as_json, as_list, as_table, cost, deliver, moment
+from dpdist.errors import DataError
+
+if TYPE_CHECKING:
+    from dpdist.privacy.filter import Composition, Limit
+    from dpdist.privacy.ledger import Ledger, RunRecord
+
+_RULES = {
+    "basic": "basic: the epsilons, and the deltas, of all runs are added",
+    "gaussian": "gaussian: the squared Gaussian parameters of all runs are added, which lets more runs in",
+}
+_RELATIONS = {
+    "replace-one": "replace-one: one privacy unit's data replaced by any other; the number of rows is public",
+    "add-or-remove-one": "add-or-remove-one: one privacy unit's data added or removed; the number of rows is private",
+}
+_SHOW_TITLES = {
+    "dataset": "Dataset",
+    "runs": "Runs",
+    "spent_epsilon": "Spent epsilon",
+    "spent_delta": "delta",
+    "left_epsilon": "Left epsilon",
+    "left_delta": "delta",
+    "limit_epsilon": "Limit epsilon",
+    "limit_delta": "delta",
+    "composition": "Rule",
+    "last_run": "Last run",
+}
+_SHOW_COLUMNS = [*_SHOW_TITLES, "neighbours"]
+_RUN_TITLES = {
+    "when": "When",
+    "by": "By",
+    "run": "Run",
+    "epsilon": "Epsilon",
+    "delta": "Delta",
+    "n_releases": "Releases",
+    "label": "Label",
+}
+_RUN_COLUMNS = ["when", "by", "run", "label", "epsilon", "delta", "mu", "neighbours", "split", "fold", "n_releases"]
+_RELEASE_TITLES = {
+    "index": "No.",
+    "name": "Release",
+    "mechanism": "Mechanism",
+    "noise_std": "Noise (std)",
+    "sensitivity": "Sensitivity",
+    "cost": "Cost",
+    "recorded": "Recorded",
+}
+
+
+def _options(*options: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+_ledger = click.option(
+    "--ledger",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="The ledger. Default: $DPDIST_LEDGER, else the ledger of this account.",
+)
+_printing = _options(
+    click.option(
+        "--format",
+        "form",
+        type=click.Choice(["table", "csv", "json"]),
+        default="table",
+        show_default=True,
+        help="How to print.",
+    ),
+    click.option("--json", "json_", is_flag=True, help="The same as --format json."),
+    click.option(
+        "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to FILE instead of the terminal."
+    ),
+)
+
+
+@click.group("budget", cls=Commands)
+def command() -> None:
+    """Show, set and look back on what is spent on datasets.
+
+    Every run has a cost, a pair (epsilon, delta): by how much it can at most tell about the data of one person (one
+    privacy unit). The ledger, a file, charges the cost before anything is released, and refuses a run that does not
+    fit into the limit of the dataset. Copies of a dataset share one account: it goes by the random id that the dataset
+    carries.
+
+    DATASET is a path or URL of a stored dataset, or an id that the ledger knows. Reading an account changes nothing.
+
+    \b
+    Examples:
+      dpdist budget show                                     all accounts
+      dpdist budget set flights.zarr --epsilon 3 --delta 1e-5
+      dpdist budget show flights.zarr                        spent, left, limit
+      dpdist budget history flights.zarr                     who ran what, and when
+      dpdist budget history flights.zarr --releases --format csv --output releases.csv
+    """
+
+
+@command.command("show", short_help="Show what is spent, what is left, and the limit.")
+@click.argument("dataset", type=click.Path(), required=False)
+@_ledger
+@_printing
+def show(dataset: str | None, ledger: str | None, form: str, json_: bool, output: str | None) -> None:
+    """Show what was spent on DATASET, what is left, and the limit; without DATASET, for every account of the ledger.
+
+    'Spent' is the sum of all runs, by the rule of the account. 'Left' is what one more run on all rows may cost.
+    Without a limit, spending is recorded and not limited.
+
+    \b
+    Examples:
+      dpdist budget show
+      dpdist budget show flights.zarr
+      dpdist budget show 0f9c2a... --ledger /srv/dpdist/ledger.sqlite --format json
+    """
+    with _existing(ledger) as book:
+        if dataset is None:
+            accounts = [_account(book, known) for known in book.datasets()]
+            whole: Any = {"ledger": book.path, "datasets": accounts}
+            text = _all_accounts(book.path, accounts)
+        else:
+            accounts = [_account(book, _find(book, dataset))]
+            whole = {"ledger": book.path, **accounts[0]}
+            text = _one_account(book.path, accounts[0])
+    match "json" if json_ else form:
+        case "json":
+            text = as_json(whole)
+        case "csv":
+            text = as_csv([_flat(account) for account in accounts], _SHOW_COLUMNS)
+    deliver(text, output)
+
+
+@command.command("set", short_help="Limit what all runs together may cost.")
+@click.argument("dataset", type=click.Path())
+@click.option("--epsilon", type=float, required=True, help="What all runs together may cost: epsilon, above 0.")
+@click.option("--delta", type=float, required=True, help="... and delta, far below 1 over the number of rows; or 0.")
+@click.option(
+    "--composition",
+    type=click.Choice(list(_RULES)),
+    help="How the costs of runs add up. Default: as before, or basic.",
+)
+@click.option(
+    "--neighbours",
+    type=click.Choice(list(_RELATIONS)),
+    help="Which datasets a run must make hard to tell apart. Default: as before, or replace-one.",
+)
+@click.option("--new", is_flag=True, help="DATASET is an id; open an account if the ledger has none of that id.")
+@_ledger
+def set_(
+    dataset: str,
+    epsilon: float,
+    delta: float,
+    composition: Composition | None,
+    neighbours: str | None,
+    new: bool,
+    ledger: str | None,
+) -> None:
+    """Limit what all runs on DATASET together may cost; what has been spent already counts.
+
+    Set the limit before the first run. Lowering it later is always sound; raising it weakens what was promised to the
+    people in the data to the new limit. Earlier limits stay on file (see 'dpdist budget history').
+
+    The rule 'basic' adds epsilons and deltas and takes any run. 'gaussian' lets more runs into the same limit, and
+    takes only runs whose noise is all Gaussian, on all rows or on fixed parts of them (no sampling). Rule and
+    neighbours cannot change any more once something is charged.
+
+    \b
+    Examples:
+      dpdist budget set flights.zarr --epsilon 3 --delta 1e-5
+      dpdist budget set flights.zarr --epsilon 3 --delta 1e-5 --composition gaussian
+      dpdist budget set survey-2026 --new --epsilon 1 --delta 1e-6   # named by dataset_id=
+    """
+    from dpdist.privacy.budget import Budget, Neighbours
+    from dpdist.privacy.ledger import Ledger
+
+    budget = Budget(epsilon, delta)  # a wrong number is refused before any file is made
+    with contextlib.closing(Ledger(ledger)) as book:
+        named = _find_or_name(book, dataset, new)
+        before = _account(book, named)
+        relation = Neighbours(neighbours or before["neighbours"] or "replace-one")
+        rule: Composition = composition or (before["composition"] if before["limit"] else "basic")
+        book.set_limit(named, budget, neighbours=relation, composition=rule)
+        account = _account(book, named)
+        lines = [_one_account(book.path, account)]
+    old, spent = before["limit"], account["spent"]
+    if old and (epsilon > old["epsilon"] or delta > old["delta"]):
+        lines.append(f"The limit was raised (it was {cost(**old)}): the promise is now the new, weaker one.")
+    if spent["epsilon"] > epsilon or spent["delta"] > delta:
+        lines.append("More than this limit is spent already: every further run will be refused.")
+    deliver("\n\n".join(lines))
+
+
+@command.command("history", short_help="List who ran what, when, and at what cost.")
+@click.argument("dataset", type=click.Path())
+@click.option("--releases", is_flag=True, help="List every release of every run, with its noise.")
+@_ledger
+@_printing
+def history(dataset: str, releases: bool, ledger: str | None, form: str, json_: bool, output: str | None) -> None:
+    """Show every run on DATASET: when, by whom, under which name, at what cost; and the limits that were set.
+
+    'By' is the account and the machine that the run was started on. A run appears when it is charged, which is before
+    its first release; one that failed afterwards stays charged, and can be resumed under its name at no cost.
+
+    A release is one private result: its noise (the standard deviation of what was added to each number), its
+    sensitivity (how far one privacy unit's data can move the result before noise), and its cost. With --format csv,
+    --releases gives one line per release instead of one per run.
+
+    \b
+    Examples:
+      dpdist budget history flights.zarr
+      dpdist budget history flights.zarr --releases
+      dpdist budget history flights.zarr --format json | jq '.runs[].epsilon'
+      dpdist budget history flights.zarr --format csv --output runs.csv
+    """
+    with _existing(ledger) as book:
+        named = _find(book, dataset)
+        limits = [_limit(when, limit) for when, limit in book.limits(named)]
+        runs = [_run(record) for record in book.history(named)]
+        path = book.path
+    match "json" if json_ else form:
+        case "json":
+            if not releases:
+                runs = [{key: value for key, value in run.items() if key != "releases"} for run in runs]
+            text = as_json({"ledger": path, "dataset": named, "limits": limits, "runs": runs})
+        case "csv" if releases:
+            lines = [{**run, **release} for run in runs for release in run["releases"] or [{}]]
+            text = as_csv(lines, [*_RUN_COLUMNS, *_RELEASE_TITLES])
+        case "csv":
+            text = as_csv(runs, _RUN_COLUMNS)
+        case _:
+            text = _history_text(named, runs, limits, releases)
+    deliver(text, output)
+
+
+# -- which account ------------------------------------------------------------------------------------------------
+
+
+def _existing(path: str | None) -> contextlib.closing[Ledger]:
+    from dpdist.privacy.ledger import Ledger
+
+    return contextlib.closing(Ledger.existing(path))
+
+
+def _is_place(dataset: str) -> bool:
+    return "://" in dataset or os.path.exists(os.path.expanduser(dataset))
+
+
+def _find(book: Ledger, dataset: str) -> str:
+    """Return the id that the user means by a path, a URL or an id."""
+    known = book.datasets()
+    if dataset in known:
+        carried = None
+        if _is_place(dataset):
+            with contextlib.suppress(DataError):
+                carried = stored_id(dataset)
+        if carried not in (None, dataset):
+            raise DataError(
+                f"{dataset!r} is both an id of the ledger and a store that carries another id ({carried}); write "
+                f"./{dataset} for the store, or {carried} for its id"
+            )
+        return dataset
+    if not _is_place(dataset):
+        near = difflib.get_close_matches(dataset, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "'dpdist budget show' lists the accounts"
+        raise DataError(f"there is no dataset at {dataset!r} and no account of that id in {book.path}; {hint}")
+    carried = stored_id(dataset)
+    if carried is None:
+        raise DataError(
+            f"the store {dataset!r} carries no id yet, so nothing was ever charged to it under one. It gets an id when "
+            "it is first opened for a run or for 'dpdist budget set'; if runs gave it one (dataset_id=), name that id"
+        )
+    return carried
+
+
+def _find_or_name(book: Ledger, dataset: str, new: bool) -> str:
+    """The same for an account that may be new; a store without an id is given one."""
+    if new and not _is_place(dataset):
+        return dataset
+    if dataset not in book.datasets() and _is_place(dataset) and stored_id(dataset) is None:
+        from dpdist.data import Dataset
+
+        return Dataset.open(dataset).id
+    try:
+        return _find(book, dataset)
+    except DataError as error:
+        if not _is_place(dataset):
+            error.add_note("To open an account for a dataset that is named by its id (dataset_id=), add --new.")
+        raise
+
+
+# -- records to plain data ----------------------------------------------------------------------------------------
+
+
+def _account(book: Ledger, dataset_id: str) -> dict[str, Any]:
+    from dpdist.privacy.filter import left, total
+
+    limits, runs = book.limits(dataset_id), book.history(dataset_id)
+    limit = limits[-1][1] if limits else None
+    spent = total(limit, [run.charge for run in runs])
+    remaining = None if limit is None else left(limit, spent)
+    relation = limit.neighbours if limit else runs[0].charge.neighbours if runs else None
+    return {
+        "dataset": dataset_id,
+        "limit": limit and {"epsilon": limit.budget.epsilon, "delta": limit.budget.delta},
+        "spent": {"epsilon": spent.epsilon, "delta": spent.delta},
+        "left": remaining and {"epsilon": remaining.epsilon, "delta": remaining.delta},
+        "composition": limit.composition if limit else "basic",
+        "neighbours": relation and relation.value,
+        "runs": len(runs),
+        "last_run": runs[-1].when if runs else None,
+        "limits": [_limit(when, each) for when, each in limits],
+    }
+
+
+def _limit(when: str, limit: Limit) -> dict[str, Any]:
+    return {
+        "when": when,
+        "epsilon": limit.budget.epsilon,
+        "delta": limit.budget.delta,
+        "neighbours": limit.neighbours.value,
+        "composition": limit.composition,
+    }
+
+
+def _run(record: RunRecord) -> dict[str, Any]:
+    charge = record.charge
+    return {
+        "run": record.run_id,
+        "when": record.when,
+        "by": record.user,
+        "label": record.label,
+        "epsilon": charge.epsilon,
+        "delta": charge.delta,
+        "mu": charge.mu,
+        "neighbours": charge.neighbours.value,
+        "split": charge.split,
+        "fold": charge.fold,
+        "n_releases": len(record.releases),
+        "releases": [
+            {
+                "index": release.index,
+                "name": release.name,
+                "mechanism": release.mechanism,
+                "noise_std": release.noise_std,
+                "sensitivity": release.sensitivity,
+                "cost": release.cost,
+                "recorded": release.when,
+            }
+            for release in record.releases
+        ],
+    }
+
+
+def _flat(account: dict[str, Any]) -> dict[str, Any]:
+    row = dict(account)
+    for name in ("limit", "spent", "left"):
+        row |= {f"{name}_{part}": (account[name] or {}).get(part) for part in ("epsilon", "delta")}
+    return row
+
+
+# -- plain data to sentences --------------------------------------------------------------------------------------
+
+
+def _all_accounts(path: str, accounts: Sequence[dict[str, Any]]) -> str:
+    if not accounts:
+        return f"The ledger {path} has no account yet."
+    rows = [_flat(account) for account in accounts]
+    for row in rows:
+        row["last_run"] = row["last_run"] and moment(row["last_run"])
+    return as_table(rows, _SHOW_TITLES)
+
+
+def _one_account(path: str, account: dict[str, Any]) -> str:
+    limit, spent, runs = account["limit"], account["spent"], account["runs"]
+    lines = [("Dataset", account["dataset"]), ("Ledger", path)]
+    if limit:
+        lines.append(("Limit", f"{cost(**limit)}; set {moment(account['limits'][-1]['when'])}"))
+    else:
+        lines.append(("Limit", "none: spending is recorded and not limited; set one with 'dpdist budget set'"))
+    last = f", the last {moment(account['last_run'])}" if runs else ""
+    lines.append(("Spent", f"{cost(**spent)}, by {runs} run{'' if runs == 1 else 's'}{last}"))
+    if limit:
+        lines.append(("Left", cost(**account["left"])))
+    lines.append(("Rule", _RULES[account["composition"]]))
+    if account["neighbours"]:
+        lines.append(("Neighbours", _RELATIONS[account["neighbours"]]))
+    text = as_list(lines)
+    if runs:
+        text += f"\n\n{_meaning(spent, account['neighbours'])}"
+    earlier = [
+        each
+        for each in account["limits"]
+        if limit and (each["epsilon"] > limit["epsilon"] or each["delta"] > limit["delta"])
+    ]
+    if earlier:
+        highest = max(earlier, key=lambda each: (each["epsilon"], each["delta"]))
+        text += (
+            f"\n\nThe limit was {cost(highest['epsilon'], highest['delta'])} from {moment(highest['when'])} on, and\n"
+            "was lowered later: over the whole life of the dataset, the promise is the earlier one."
+        )
+    return text
+
+
+def _meaning(spent: dict[str, float], neighbours: str) -> str:
+    change = "Replacing" if neighbours == "replace-one" else "Adding or removing"
+    other = " by any other" if neighbours == "replace-one" else ""
+    factor = f" = {math.exp(spent['epsilon']):.4g}" if spent["epsilon"] < 300 else ""
+    but = f", up to a probability of {spent['delta']:.6g}" if spent["delta"] else ""
+    return (
+        f"What this means: {change.lower()} all data of one privacy unit{other} changes the probability of anything\n"
+        f"that was released by at most a factor e^{spent['epsilon']:.6g}{factor}{but}. Runs with a fixed\n"
+        "random_state are charged too, but are simulations without this guarantee."
+    )
+
+
+def _history_text(
+    dataset_id: str, runs: Sequence[dict[str, Any]], limits: Sequence[dict[str, Any]], releases: bool
+) -> str:
+    parts = [f"Runs on {dataset_id}, oldest first" if runs else f"No run was ever charged to {dataset_id}."]
+    rows = [{**run, "when": moment(run["when"]), "by": run["by"] or "not recorded"} for run in runs]
+    if releases:
+        for run in rows:
+            lines = [{**line, "recorded": moment(line["recorded"])} for line in run["releases"]]
+            table = as_table(lines, _RELEASE_TITLES) if lines else "No release was made."
+            parts.append(f"{as_table([run], _RUN_TITLES)}\n\n{_indented(table)}")
+    elif rows:
+        parts.append(as_table(rows, _RUN_TITLES))
+    if limits:
+        titles = {"when": "Limit set", "epsilon": "Epsilon", "delta": "Delta", "composition": "Rule"}
+        titles["neighbours"] = "Neighbours"
+        parts.append(as_table([{**limit, "when": moment(limit["when"])} for limit in limits], titles))
+    return "\n\n".join(parts)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())

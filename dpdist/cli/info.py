@@ -1,0 +1,153 @@
+"""``dpdist info``: what is public about a stored dataset, and whether all of it can be read."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpdist.cli.output import as_json, as_list, as_table, deliver, size
+from dpdist.errors import DataError
+
+if TYPE_CHECKING:
+    import zarr
+
+    from dpdist.data import Dataset
+
+
+def open_read_only(location: str) -> zarr.Group:
+    """Open the Zarr group at a path or URL so that nothing can be written to it."""
+    import zarr
+
+    from dpdist.data.writing import resolved, shown
+
+    place = shown(location)
+    if "://" not in location and not os.path.exists(os.path.expanduser(location)):
+        raise DataError(f"{place}: there is no such file or directory; check the name of the dataset")
+    try:
+        return zarr.open_group(resolved(location), mode="r")
+    except PermissionError:
+        raise
+    except Exception as error:
+        problem = type(error).__name__
+    raise DataError(
+        f"{place} is not a dataset: no Zarr group can be opened there ({problem}). Expected a group that holds the "
+        "arrays, such as 'dpdist ingest' writes; not a file, nor one array of a group."
+    )
+
+
+def stored_id(location: str) -> str | None:
+    """Return the id that a store carries, None if it has never been given one; writes nothing."""
+    from dpdist.data.schema import ATTRIBUTE, Schema
+    from dpdist.data.writing import shown
+
+    attributes = open_read_only(location).attrs.get(ATTRIBUTE)
+    return None if attributes is None else Schema.from_attributes(attributes, shown(location)).id
+
+
+def describe(location: str) -> tuple[Dataset, dict[str, Any]]:
+    """Open a dataset without writing to it, and list what is public about it as plain JSON."""
+    from dpdist.data import Dataset
+    from dpdist.data.schema import ATTRIBUTE
+    from dpdist.data.writing import shown
+
+    group = open_read_only(location)
+    has_id = ATTRIBUTE in group.attrs
+    # A store without an id would be given one at this opening; with a read-only group and a name that stays out.
+    dataset = Dataset.open(group) if has_id else Dataset.open(group, dataset_id="none")
+    schema, stored = dataset.schema, dict(group.arrays())
+    arrays = {
+        name: {
+            "dtype": spec.dtype,
+            "shape": list(spec.shape),
+            "bytes": spec.row_bytes * spec.n_rows,
+            "stored_bytes": stored[name].nbytes_stored(),
+        }
+        for name, spec in schema.arrays.items()
+    }
+    return dataset, {
+        "location": shown(group),
+        "id": dataset.id if has_id else None,
+        "n_rows": dataset.n_rows,
+        "unit": schema.unit,
+        "max_rows_per_unit": schema.max_rows_per_unit,
+        "row_order": schema.row_order,
+        "arrays": arrays,
+        "columns": {name: list(columns) for name, columns in schema.columns.items()},
+        "partitions": len(dataset.partitions),
+        "partition_bytes": dataset.partition_bytes,
+        "bytes": dataset.nbytes,
+        "stored_bytes": sum(array["stored_bytes"] for array in arrays.values()),
+        "zarr_format": group.metadata.zarr_format,
+    }
+
+
+@click.command("info")
+@click.argument("dataset", type=click.Path())
+@click.option("--verify", is_flag=True, help="Read every stored chunk once and report the first that is damaged.")
+@click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
+def command(dataset: str, verify: bool, json_: bool) -> None:
+    """Show what is public about DATASET, a Zarr group at a path or URL.
+
+    This is the schema: the arrays with their shapes, types and columns, whose data one privacy unit is, how the order
+    of the rows came about, how the rows are cut into partitions, and the random id under which the ledger keeps the
+    account of the dataset. No value is shown, and nothing is written. The number of rows is public where neighbours
+    are made by replacing one unit's data; keep it to yourself where they are made by adding or removing one.
+
+    With --verify every chunk is read and decoded as well. This finds chunks that are missing, cut short, or do not
+    match their checksum (datasets that dpdist wrote have checksums; a flipped bit in another store may pass). Exit
+    status 2 if there is damage.
+
+    \b
+    Examples:
+      dpdist info flights.zarr
+      dpdist info s3://bucket/flights.zarr --json
+      dpdist info flights.zarr --verify && dpdist run job.yaml
+    """
+    opened, facts = describe(dataset)
+    if verify:
+        _verify(opened)
+        facts["verified"] = True
+    deliver(as_json(facts) if json_ else _text(facts))
+
+
+def _verify(dataset: Dataset) -> None:
+    """Read the stored pieces one by one, for the sake of the progress bar; the first damaged one raises."""
+    pieces = [
+        (source, first, last)
+        for source in map(dataset.source, dataset.arrays)
+        for first, last in itertools.pairwise(source.boundaries())
+    ]
+    with click.progressbar(pieces, label="verifying", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
+        for source, first, last in bar:
+            source.verify(first, last)
+
+
+def _text(facts: dict[str, Any]) -> str:
+    unit, most = facts["unit"], facts["max_rows_per_unit"]
+    no_id = "none yet; the store gets one when it is first opened for a run or for 'dpdist budget set'"
+    lines = [
+        ("Dataset", facts["location"]),
+        ("Id", facts["id"] or no_id),
+        ("Rows", f"{facts['n_rows']:,}"),
+        ("Privacy unit", f"{unit}, with at most {most} rows each" if most > 1 else f"{unit}, with one row each"),
+        ("Row order", facts["row_order"]),
+        ("Partitions", f"{facts['partitions']:,}, of up to {size(facts['partition_bytes'])}"),
+        ("Size", f"{size(facts['bytes'])} in memory, {size(facts['stored_bytes'])} stored"),
+        ("Zarr format", str(facts["zarr_format"])),
+    ]
+    if facts.get("verified"):
+        lines.append(("Verified", "every chunk can be read"))
+    arrays = [
+        {"name": name, "dtype": array["dtype"], "shape": " x ".join(f"{n:,}" for n in array["shape"])}
+        for name, array in facts["arrays"].items()
+    ]
+    parts = [as_list(lines), as_table(arrays, {"name": "Array", "dtype": "Type", "shape": "Shape"})]
+    for name, columns in facts["columns"].items():
+        listed = textwrap.wrap(", ".join(map(str, columns)), 96, initial_indent="  ", subsequent_indent="  ")
+        parts.append("\n".join([f"Columns of {name}, in order:", *listed]))
+    return "\n\n".join(parts)

