@@ -323,7 +323,8 @@ class Ledger:
         name, mechanism, cost : str
             For the reader of the history, e.g. ``"gradient"``, ``"Gaussian"``, ``"gaussian 0.25"``.
         noise_std, sensitivity : float
-            As planned, from public numbers.
+            As planned, from public numbers. A noise that is not public (NaN: its scale follows the data) is kept as
+            infinite.
 
         Returns
         -------
@@ -336,6 +337,7 @@ class Ledger:
             If the run was never opened, or the release id or the index is on file for a different release.
         """
         noise_std, sensitivity = float(noise_std), float(sensitivity)
+        noise_std = math.inf if math.isnan(noise_std) else noise_std  # SQL has no NaN
         new = ReleaseRecord(release_id, run_id, index, name, mechanism, noise_std, sensitivity, cost, utc_now())
         with self._db.write() as db:
             if not db.execute(_RUN, (run_id,)).fetchone():
