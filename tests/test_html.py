@@ -195,9 +195,7 @@ def test_the_mixin_reaches_prompts_and_notebooks(fitted):
     assert issubclass(LogisticRegression, ReadableFit)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 2))
-    model = LogisticRegression(
-        classes=[0, 1], row_norm=1.0, epsilon=1.0, delta=1e-6, n_rounds=2, random_state=0
-    )
+    model = LogisticRegression(classes=[0, 1], row_norm=1.0, epsilon=1.0, delta=1e-6, n_rounds=2, random_state=0)
     before = repr(model)
     assert before.startswith("LogisticRegression(") and "coef_" not in before
     model.fit(X, (X[:, 0] > 0).astype(int))
