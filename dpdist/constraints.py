@@ -6,9 +6,10 @@ each into the single map that a proximal-gradient loop applies after every step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +72,93 @@ def project_simplex(v: Vector, total: float = 1.0) -> Vector:
     return np.maximum(v - excess[kept] / (kept + 1), 0.0)
 
 
+def hard_threshold(v: Vector, n_nonzero: int) -> Vector:
+    """Keep the ``n_nonzero`` largest entries in absolute value, of equal ones the first; the others become 0.
+
+    Examples
+    --------
+    >>> hard_threshold(np.array([1.0, -3.0, 1.0, 0.5]), 2)
+    array([ 1., -3.,  0.,  0.])
+    """
+    kept = np.argsort(-np.abs(v), kind="stable")[:n_nonzero]
+    sparse = np.zeros_like(v)
+    sparse[kept] = v[kept]
+    return sparse
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """The geometry of a bounded set, as mirror descent needs it (Nemirovski and Yudin 1983).
+
+    A constraint of your own takes part by having a method ``mirror(size)`` that returns one of these. V is the Bregman
+    divergence of the mirror map, with ``V(w, z) >= (||w - z|| / radius)^2 / 2`` on the set.
+
+    Attributes
+    ----------
+    norm : 1 or 2
+        Which norm that is; smoothness is measured in it.
+    radius : float
+    divergence : float
+        ``V(w, start)`` at most.
+    width : float
+        ``radius^2 E ||b||_*^2`` at most, b standard normal and ``||.||_*`` the dual norm: what noise in the gradient
+        costs.
+    start : state
+        Public; a state is a point, or whatever `point` makes one of.
+    step : callable
+        ``(state, g)`` to the state of ``argmin_{w in set} V(w, z) + <g, w>``.
+    point : callable
+        The point of a state.
+    """
+
+    norm: int
+    radius: float
+    divergence: float
+    width: float
+    start: Any
+    step: Callable[[Any, Vector], Any]
+    point: Callable[[Any], Vector]
+
+    def with_free(self, scale: float) -> Mirror:
+        """The same for one more coordinate, which is not bounded and moves in steps of ``scale^2 g``."""
+        return replace(
+            self,
+            start=(self.start, 0.0),
+            step=lambda state, g: (self.step(state[0], g[:-1]), state[1] - scale**2 * float(g[-1])),
+            point=lambda state: np.append(self.point(state[0]), state[1]),
+        )
+
+
+def euclidean_mirror(project: Callable[[Vector], Vector], start: Vector, radius: float) -> Mirror:
+    """Projected steps, ``V(w, z) = ||w - z||_2^2 / (2 radius^2)``: mirror descent on any set that can be projected on.
+
+    Parameters
+    ----------
+    project : callable
+        The Euclidean projection.
+    start : array
+        A public point of the set.
+    radius : float
+        No point of the set is further from ``start``.
+    """
+    return Mirror(2, radius, 0.5, radius**2 * start.size, start, lambda z, g: project(z - radius**2 * g), np.asarray)
+
+
+def _entropy_mirror(radius: float, size: int, point: Callable[[Vector], Vector], lift: Callable[..., Vector]) -> Mirror:
+    """Multiplicative steps on the weights of ``size`` vertices, kept as logarithms: relative entropy."""
+
+    def step(logs: Vector, g: Vector) -> Vector:
+        logs = logs - radius * lift(g)
+        return logs - logs.max()
+
+    def of(logs: Vector) -> Vector:
+        weights = np.exp(logs)
+        return point(weights * (radius / weights.sum()))
+
+    entropy = math.log(max(size, 2))
+    return Mirror(1, radius, entropy, radius**2 * 2 * entropy, np.zeros(size), step, of)
+
+
 @dataclass(frozen=True)
 class L2Ball:
     """``||w||_2 <= radius``."""
@@ -83,6 +171,10 @@ class L2Ball:
     def project(self, v: Vector) -> Vector:
         norm = float(np.linalg.norm(v))
         return v if norm <= self.radius else v * (self.radius / norm)
+
+    def mirror(self, size: int) -> Mirror:
+        """Projected steps from 0."""
+        return euclidean_mirror(self.project, np.zeros(size), self.radius)
 
 
 @dataclass(frozen=True)
@@ -97,6 +189,24 @@ class L1Ball:
     def project(self, v: Vector) -> Vector:
         size = np.abs(v)
         return v if size.sum() <= self.radius else np.sign(v) * project_simplex(size, self.radius)
+
+    def vertex(self, index: int, size: int) -> Vector:
+        """``-radius e_j`` for ``index = j < size``, ``radius e_j`` for ``size + j``.
+
+        >>> L1Ball(2.0).vertex(4, 3)
+        array([0., 2., 0.])
+        """
+        v = np.zeros(size)
+        v[index % size] = -self.radius if index < size else self.radius
+        return v
+
+    def lmo(self, g: Vector) -> Vector:
+        """The vertex with the smallest inner product with g."""
+        return self.vertex(int(np.argmax(np.concatenate([g, -g]))), g.size)
+
+    def mirror(self, size: int) -> Mirror:
+        """Entropic steps from 0 on the weights of the ``2 size`` vertices."""
+        return _entropy_mirror(self.radius, 2 * size, lambda u: u[:size] - u[size:], lambda g: np.concatenate([g, -g]))
 
 
 @dataclass(frozen=True)
@@ -126,6 +236,20 @@ class Simplex:
     def project(self, v: Vector) -> Vector:
         return project_simplex(v, self.total)
 
+    def vertex(self, index: int, size: int) -> Vector:
+        """``total e_index``."""
+        v = np.zeros(size)
+        v[index] = self.total
+        return v
+
+    def lmo(self, g: Vector) -> Vector:
+        """The vertex with the smallest inner product with g."""
+        return self.vertex(int(np.argmin(g)), g.size)
+
+    def mirror(self, size: int) -> Mirror:
+        """Entropic steps from the centre."""
+        return _entropy_mirror(self.total, size, lambda u: u, lambda g: g)
+
 
 @dataclass(frozen=True)
 class ElasticNet:
@@ -136,6 +260,13 @@ class ElasticNet:
 
     alpha: float
     l1_ratio: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.alpha < np.inf and 0 <= self.l1_ratio <= 1):
+            raise ValueError(
+                f"alpha must be a finite number of at least 0 and l1_ratio lie in [0, 1], got {self.alpha!r} and "
+                f"{self.l1_ratio!r}"
+            )
 
     @property
     def strong_convexity(self) -> float:

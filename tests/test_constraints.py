@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from dpdist.constraints import Box, ElasticNet, L1Ball, L2Ball, Simplex, proximal, soft_threshold
+from dpdist.constraints import Box, ElasticNet, L1Ball, L2Ball, Simplex, hard_threshold, proximal, soft_threshold
 
 SETS = [L2Ball(1.3), L1Ball(1.3), Box(-0.4, 0.7), Simplex(1.0)]
 
@@ -67,3 +67,33 @@ def test_l1_is_a_constant_on_the_simplex():
 
 def test_soft_threshold_keeps_signs():
     assert list(soft_threshold(np.array([-2.0, 0.3, 2.0]), 0.5)) == [-1.5, 0.0, 1.5]
+
+
+@pytest.mark.parametrize("constraint", [L1Ball(1.3), Simplex(2.0)], ids=repr)
+def test_vertices_span_the_set_and_minimise_linear_functions(constraint):
+    rng = np.random.default_rng(3)
+    vertices = [constraint.vertex(i, 4) for i in range(8 if isinstance(constraint, L1Ball) else 4)]
+    assert len({tuple(v) for v in vertices}) == len(vertices)
+    assert all(np.allclose(constraint.project(v), v) for v in vertices)
+    others = members(constraint, rng)
+    for _ in range(50):
+        g = rng.normal(size=4)
+        best = constraint.lmo(g)
+        assert any(np.array_equal(best, v) for v in vertices)
+        assert g @ best <= min(g @ z for z in [*others, *vertices]) + 1e-12
+
+
+def test_vertex_numbers_are_those_of_a_signed_selection():
+    """A signed selection maximises over -v, then +v: number j stands for -e_j, size + j for e_j."""
+    v = np.array([0.1, -3.0, 2.0])
+    assert L1Ball(2.0).vertex(int(np.argmax(np.concatenate([-v, v]))), 3).tolist() == [0, -2, 0]
+
+
+def test_hard_threshold_is_the_nearest_sparse_vector():
+    rng = np.random.default_rng(4)
+    v = rng.normal(size=6)
+    kept = hard_threshold(v, 2)
+    pairs = [(i, j) for i in range(6) for j in range(i)]
+    assert np.sum((v - kept) ** 2) == pytest.approx(min(np.sum(np.delete(v, p) ** 2) for p in pairs))
+    assert hard_threshold(np.array([1.0, -1.0, 1.0]), 2).tolist() == [1, -1, 0]  # ties: the first
+    assert hard_threshold(v, 6).tolist() == v.tolist()

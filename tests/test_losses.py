@@ -11,9 +11,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpdist.losses import LOSSES, Huber, Logistic, Loss, SmoothedHinge, Squared, by_name
+from dpdist.losses import LOSSES, Biweight, Huber, Logistic, Loss, SmoothedHinge, Squared, by_name
 
-ALL = [Logistic(), Squared(), Huber(), Huber(0.2), SmoothedHinge(), SmoothedHinge(2.0)]
+ALL = [Logistic(), Squared(), Huber(), Huber(0.2), Biweight(), Biweight(0.5), SmoothedHinge(), SmoothedHinge(2.0)]
 
 
 def identity(loss):
@@ -73,10 +73,10 @@ def test_derivative_and_constants(loss):
     slope = (loss.value(u + h, y) - loss.value(u - h, y)) / (2 * h)
     np.testing.assert_allclose(loss.derivative(u, y), slope, atol=1e-4 if loss.name == "smoothed-hinge" else 1e-5)
     curvature = (loss.derivative(u + h, y) - loss.derivative(u - h, y)) / (2 * h)
-    assert curvature.min() >= -1e-8  # convex
+    assert curvature.min() >= (-0.8 - 1e-6 if loss.name == "biweight" else -1e-8)  # the others are convex
     assert curvature.max() <= loss.curvature_bound + 1e-6
     assert curvature.max() > 0.99 * loss.curvature_bound
-    wide = loss.derivative(u * 100, y)
+    wide = loss.derivative(np.concatenate([u, u * 100]), np.tile(y, 2))
     assert np.abs(wide).max() <= loss.derivative_bound
     if np.isfinite(loss.derivative_bound):
         assert np.abs(wide).max() > 0.999 * loss.derivative_bound
@@ -89,14 +89,15 @@ def test_values():
     assert Logistic().value(-1000.0, 1.0) == 1000.0
     assert Squared().value(5.0, 2.0) == 4.5
     assert Huber(1.0).value(0.5, 0.0) == 0.125
+    assert Biweight(2.0).value([0.0, 2.0, -9.0], 0.0).tolist() == [0.0, 4 / 6, 4 / 6]
     assert SmoothedHinge(0.5).value([1.0, 0.75, 0.5, 0.0], 1.0).tolist() == [0.0, 0.0625, 0.25, 0.75]
 
 
 def test_by_name():
-    assert sorted(LOSSES) == ["huber", "logistic", "smoothed-hinge", "squared"]
+    assert sorted(LOSSES) == ["biweight", "huber", "logistic", "smoothed-hinge", "squared"]
     for name in LOSSES:
         assert by_name(name).name == name
-    with pytest.raises(ValueError, match="expected one of huber, logistic"):
+    with pytest.raises(ValueError, match="expected one of biweight, huber"):
         by_name("hinge")
     with pytest.raises(ValueError, match="threshold"):
         Huber(0.0)

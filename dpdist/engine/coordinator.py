@@ -38,12 +38,14 @@ from dpdist.engine.sampling import Batch
 from dpdist.engine.shards import Prepare, Round, ShardPlan
 from dpdist.engine.workers import Workers, connect
 from dpdist.errors import BudgetError
+from dpdist.privacy.attention import CentreOfAttention
 from dpdist.privacy.bits import StreamBits, SystemBits
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.composition import Poisson
 from dpdist.privacy.guarantee import Guarantee
 from dpdist.privacy.journal import Journal, RunJournal
 from dpdist.privacy.ledger import Charge, Ledger
+from dpdist.privacy.perturbation import ObjectivePerturbation
 from dpdist.privacy.plan import Item, Plan, calibrate
 from dpdist.privacy.streams import Stream, run_key_from_seed
 
@@ -192,6 +194,7 @@ class Coordinator:
             The fold to ask; must be the one that the plan charged. Default: all rows.
         """
         sensitivity = _sensitivity(item, query, self.neighbours) * self.dataset.schema.max_rows_per_unit
+        _check_smooth(item, query, self.neighbours, self.dataset.schema.max_rows_per_unit)
         index = self._take(item, rows)
         release_id = self._release_id(index, query, item)
         run = self._open_run()
@@ -342,6 +345,16 @@ def _check_plannable(item: Item, schema: Schema) -> None:
             "lie in different folds, so neither amplification by sampling nor parallel composition holds. "
             "Release it on all rows"
         )
+    if schema.max_rows_per_unit > 1 and isinstance(item.mechanism, ObjectivePerturbation):
+        raise BudgetError(
+            f"item {item.name!r}: one {schema.unit} may own several rows of this dataset, and the linear term of a "
+            "perturbed objective hides one row only. Use solver='gradient' or solver='output'"
+        )
+    if schema.max_rows_per_unit > 1 and isinstance(item.mechanism, CentreOfAttention):
+        raise BudgetError(
+            f"item {item.name!r}: one {schema.unit} may own several rows of this dataset, hence change several blocks, "
+            "and the centre of attention hides one changed block only. Use combine='clipped-mean'"
+        )
 
 
 def _sensitivity(item: Item, query: Query, neighbours: Neighbours) -> float:
@@ -354,3 +367,21 @@ def _sensitivity(item: Item, query: Query, neighbours: Neighbours) -> float:
             "sensitivity; amplification by sampling is proved for such sums only. Release it on all rows"
         )
     return sensitivity
+
+
+def _check_smooth(item: Item, query: Query, neighbours: Neighbours, rows_per_unit: int) -> None:
+    """Refuse noise that follows the data unless the query's bound is as smooth as the mechanism's proof needs."""
+    proved: float | None = getattr(item.mechanism, "smoothness", None)
+    if proved is None and query.smoothness is None:
+        return
+    kind = type(item.mechanism).__name__
+    if proved is None or query.smoothness is None or query.smoothness > proved:
+        raise BudgetError(
+            f"{type(query).__name__} has a smooth bound for t = {query.smoothness}, {kind} needs t <= {proved}: "
+            "use the two that belong together"
+        )
+    if neighbours is not Neighbours.REPLACE_ONE or rows_per_unit > 1:
+        raise BudgetError(
+            f"{kind} is proved where neighbours differ in one row of a public number of rows: use "
+            "neighbours='replace-one', and a dataset in which a unit owns one row"
+        )

@@ -50,6 +50,9 @@ class Query(abc.ABC):
         when 64-bit integers would not hold the sum.
     passes : int
         How often `explore` asks the rows; public.
+    smoothness : float or None
+        For mechanisms whose noise follows the data (`dpdist.privacy.smooth`): `statistic` has a second row, a bound
+        of the local sensitivity whose logarithm moves by at most this much between neighbours.
     """
 
     norm: ClassVar[float] = 2
@@ -79,6 +82,10 @@ class Query(abc.ABC):
     @property
     def passes(self) -> int:
         return 1
+
+    @property
+    def smoothness(self) -> float | None:
+        return None
 
     @abc.abstractmethod
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:

@@ -72,7 +72,7 @@ class Shard:
             return
         with ThreadPoolExecutor(1) as reader:  # the next range is read while this one is summarised
             ahead = None
-            for i, following in zip(touched, [*touched[1:], None], strict=True):
+            for i, following in zip(touched, [*touched[1:], None], strict=False):  # there may be none
                 block = (ahead or reader.submit(self._block, i, "read")).result()
                 ahead = None if following is None else reader.submit(self._block, following, "read")
                 yield self.plan.ranges[i][0], block

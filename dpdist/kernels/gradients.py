@@ -21,11 +21,13 @@ contributes the same integers, and integers add exactly.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dpdist.errors import DataError
 from dpdist.kernels.clip import check_bound, kappa
@@ -59,7 +61,7 @@ AHEAD = 3  # blocks between the rows at hand and those that are fetched into the
 
 
 @kernel
-def _scale_row(X, row, z):  # type: ignore[no-untyped-def]
+def scale_row(X, row, z):  # type: ignore[no-untyped-def]
     """For ``x = X[row]``, write ``x * 2**-e`` with largest entry in [1, 2) to ``z``; return ``(2**e, norm of z)``.
 
     ``(0, 0)`` for a zero row, ``(-1, 0)`` for a row that is not finite.
@@ -81,7 +83,7 @@ def _scale_row(X, row, z):  # type: ignore[no-untyped-def]
 
 
 @inlined_kernel
-def _margins(X, y, w, rows, n, ahead, real_labels, row_limit, intercept, work, z):  # type: ignore[no-untyped-def]
+def margins(X, y, w, rows, n, ahead, real_labels, row_limit, intercept, work, z):  # type: ignore[no-untyped-def]
     """Step 1: margins, labels, squared norms and row factors of a block into ``work``; how many rows are out of range.
 
     A label outside the declared set becomes NaN.
@@ -94,7 +96,7 @@ def _margins(X, y, w, rows, n, ahead, real_labels, row_limit, intercept, work, z
     if rare:
         for k in range(n):
             if not ((work[NORM2 + k] >= NORM2_LOW) & (work[NORM2 + k] <= NORM2_HIGH)):
-                scale, size = _scale_row(X, rows[k], z)
+                scale, size = scale_row(X, rows[k], z)
                 if scale < 0.0:
                     work[LABEL + k] = np.nan
                 dot = 0.0
@@ -105,7 +107,7 @@ def _margins(X, y, w, rows, n, ahead, real_labels, row_limit, intercept, work, z
 
 
 @inlined_kernel
-def _accumulate(  # type: ignore[no-untyped-def]
+def accumulate(  # type: ignore[no-untyped-def]
     X, rows, n, ahead, rare, largest, by_norm, clip_limit, row_limit, per_grid, intercept, work, z, totals
 ):
     """Steps 2 and 3: coefficients from the derivatives in ``work``, then truncate and add to ``totals``.
@@ -131,7 +133,7 @@ def _accumulate(  # type: ignore[no-untyped-def]
 @kernel
 def _add_scaled_row(X, row, c, clip_limit, row_limit, per_grid, intercept, z, totals):  # type: ignore[no-untyped-def]
     """Step 3 for one row out of range: the row is ``scale * z`` with entries of ``z`` of at most 2."""
-    scale, size = _scale_row(X, row, z)
+    scale, size = scale_row(X, row, z)
     if scale < 0.0 or c == 0.0:
         return
     if size > 0.0:
@@ -148,7 +150,7 @@ def _add_scaled_row(X, row, c, clip_limit, row_limit, per_grid, intercept, z, to
 
 
 @kernel
-def _flush(totals, result):  # type: ignore[no-untyped-def]
+def flush(totals, result):  # type: ignore[no-untyped-def]
     """Move the exact float64 totals to the int64 result."""
     for j in range(result.size - 1):
         result[j] += np.int64(totals[j])
@@ -175,16 +177,16 @@ def _fused(  # type: ignore[no-untyped-def]
         else:
             for k in range(size):
                 index[k] = start + k
-        rare = _margins(X, y, w, index, size, ahead, real_labels, row_limit, intercept, work, z)
+        rare = margins(X, y, w, index, size, ahead, real_labels, row_limit, intercept, work, z)
         call_block(address, params, work, size)
         if pending + size > FLUSH_ROWS:
-            _flush(totals, result)
+            flush(totals, result)
             pending = 0
         pending += size
-        _accumulate(
+        accumulate(
             X, index, size, ahead, rare, largest, by_norm, clip_limit, row_limit, per_grid, intercept, work, z, totals
         )
-    _flush(totals, result)
+    flush(totals, result)
 
 
 def glm_gradient(
@@ -239,13 +241,76 @@ def glm_gradient(
     >>> (units * 2.0**-32).round(6)
     array([-0.05, -0.4 ])
     """
-    X, y, w = _matrix(X), np.ascontiguousarray(y, dtype=np.float64), np.asarray(w, dtype=np.float64)
-    d = X.shape[1]
     row_norm = check_bound(row_norm, "row_norm", allow_inf=True)
     clip_norm = check_bound(clip_norm, "clip_norm")
+    check_grid(grid, clip_norm, "clip_norm")
+    a = prepare(X, y, w, loss, intercept, rows)
+    d = a.X.shape[1]
+    row_limit, clip_limit, per_grid = row_norm * (1 - kappa(d + 1)), clip_norm * (1 - kappa(d + 1)), 1.0 / grid
+    # Where the public bounds of row and derivative imply the clip norm, clamping the derivative enforces it.
+    largest = clip_limit / math.sqrt(row_norm**2 + a.intercept**2)
+    by_norm = not loss.derivative_bound * (1 - 1e-11) <= largest
+    if by_norm:
+        largest = DERIVATIVE_CAP
+    if a.address:
+        _fused(
+            a.X, a.y, a.weights, a.rows, a.gather, a.n, a.block, a.address, loss.params, a.real_labels, largest,
+            by_norm, row_limit, clip_limit, per_grid, a.intercept, a.work, a.chosen, a.z, a.totals, a.result,
+        )  # fmt: skip
+        return a.result[: a.size]
+    for n in a.choose_blocks():
+        rare = margins(a.X, a.y, a.weights, a.chosen, n, 0, a.real_labels, row_limit, a.intercept, a.work, a.z)
+        a.differentiate(loss, n)
+        accumulate(
+            a.X, a.chosen, n, 0, rare, largest, by_norm, clip_limit, row_limit, per_grid, a.intercept,
+            a.work, a.z, a.totals,
+        )  # fmt: skip
+        flush(a.totals, a.result)
+    return a.result[: a.size]
+
+
+@dataclass
+class Prepared:
+    """The checked arguments and the scratch of a pass, as compiled code wants them."""
+
+    X: NDArray[Any]
+    y: NDArray[np.float64]
+    weights: NDArray[np.float64]  # padded with zeros to whole vectors, then the weight of the constant feature
+    rows: NDArray[np.int64]
+    gather: bool
+    n: int
+    block: int
+    address: int
+    real_labels: bool
+    intercept: float
+    size: int  # of the parameter
+    work: NDArray[np.float64]
+    chosen: NDArray[np.int64]
+    z: NDArray[np.float64]
+    totals: NDArray[np.float64]
+    result: NDArray[np.int64]
+
+    def choose_blocks(self) -> Iterator[int]:
+        """Write the row numbers of one block after another to ``chosen``; yields how many they are."""
+        for start in range(0, self.n, self.block):
+            size = min(self.block, self.n - start)
+            self.chosen[:size] = self.rows[start : start + size] if self.gather else np.arange(start, start + size)
+            yield size
+
+    def differentiate(self, loss: Loss, n: int) -> None:
+        """Step 2 of a block for a loss without compiled code."""
+        with np.errstate(all="ignore"):
+            u, label = self.work[MARGIN : MARGIN + n], self.work[LABEL : LABEL + n]
+            self.work[DERIVATIVE : DERIVATIVE + n] = loss.derivative(u, label)
+
+
+def prepare(
+    X: ArrayLike, y: ArrayLike, w: ArrayLike, loss: Loss, intercept: float, rows: NDArray[np.int64] | None
+) -> Prepared:
+    """Check what the gradient sums have in common, and allocate their scratch."""
+    X, y, w = _matrix(X), np.ascontiguousarray(y, dtype=np.float64), np.asarray(w, dtype=np.float64)
+    d = X.shape[1]
     intercept = check_bound(intercept, "intercept") if intercept != 0 else 0.0
-    if math.frexp(grid)[0] != 0.5 or clip_norm > grid * 2.0**GRID_BITS:
-        raise ValueError(f"grid must be a power of two of at least clip_norm * 2**-32, got {grid!r}; use grid_for")
     if y.shape != (len(X),):
         raise DataError(f"y must have one label for each of the {len(X)} rows of X, got shape {y.shape}")
     if w.shape != (d + (intercept > 0),) or not np.isfinite(w).all():
@@ -257,51 +322,32 @@ def glm_gradient(
     n = index.size if gather else len(X)
     if max(n, len(X)) >= MAX_ROWS:
         raise DataError(f"a call takes fewer than 2**31 rows, got {len(X)}; split the rows")
-
     address = loss.block_address()
     block = MOST_ROWS if not address else min(256, max(8, BLOCK_BYTES // (d * X.itemsize) // 8 * 8))
     padded = -(-d // LANES) * LANES
-    weights = _aligned(padded + 1)
+    weights = aligned(padded + 1)
     weights[:d], weights[padded] = w[:d], w[d] if intercept > 0 else 0.0
-    work = _aligned(WORK_SIZE)
-    chosen = _aligned(block).view(np.int64)
-    z, totals, result = _aligned(d), _aligned(padded + 1), np.zeros(d + 1, dtype=np.int64)
-    X, y, index = _writable(X), _writable(y), _writable(index)
-    real_labels = loss.labels == "real"
-    row_limit, clip_limit, per_grid = row_norm * (1 - kappa(d + 1)), clip_norm * (1 - kappa(d + 1)), 1.0 / grid
-    # Where the public bounds of row and derivative imply the clip norm, clamping the derivative enforces it.
-    largest = clip_limit / math.sqrt(row_norm**2 + intercept**2)
-    by_norm = not loss.derivative_bound * (1 - 1e-11) <= largest
-    if by_norm:
-        largest = DERIVATIVE_CAP
-    if address:
-        _fused(
-            X, y, weights, index, gather, n, block, address, loss.params, real_labels,
-            largest, by_norm, row_limit, clip_limit, per_grid, intercept, work, chosen, z, totals, result,
-        )  # fmt: skip
-        return result[: w.size]
-    for start in range(0, n, block):
-        size = min(block, n - start)
-        chosen[:size] = index[start : start + size] if gather else np.arange(start, start + size)
-        rare = _margins(X, y, weights, chosen, size, 0, real_labels, row_limit, intercept, work, z)
-        u, label = work[MARGIN : MARGIN + size], work[LABEL : LABEL + size]
-        with np.errstate(all="ignore"):
-            work[DERIVATIVE : DERIVATIVE + size] = loss.derivative(u, label)
-        _accumulate(
-            X, chosen, size, 0, rare, largest, by_norm, clip_limit, row_limit, per_grid, intercept, work, z, totals
-        )
-        _flush(totals, result)
-    return result[: w.size]
+    return Prepared(
+        _writable(X), _writable(y), weights, _writable(index), gather, n, block, address, loss.labels == "real",
+        intercept, w.size, aligned(WORK_SIZE), aligned(block).view(np.int64), aligned(d), aligned(padded + 1),
+        np.zeros(d + 1, dtype=np.int64),
+    )  # fmt: skip
 
 
-def _matrix(X: NDArray[Any]) -> NDArray[Any]:
+def check_grid(grid: float, bound: float, name: str) -> None:
+    """Refuse a grid on which a contribution could have more than ``2**32`` units."""
+    if math.frexp(grid)[0] != 0.5 or bound > grid * 2.0**GRID_BITS:
+        raise ValueError(f"grid must be a power of two of at least {name} * 2**-32, got {grid!r}; use grid_for")
+
+
+def _matrix(X: ArrayLike) -> NDArray[Any]:
     X = np.asarray(X)
     if X.ndim != 2 or X.shape[1] == 0:
         raise DataError(f"X must be a matrix with at least one column, got shape {X.shape}")
     return np.ascontiguousarray(X, dtype=np.float32 if X.dtype == np.float32 else np.float64)
 
 
-def _aligned(size: int) -> NDArray[np.float64]:
+def aligned(size: int) -> NDArray[np.float64]:
     """Zeros that start on a cache line and share none with other arrays (two lines are fetched together)."""
     line = 16
     buffer = np.zeros(size + 2 * line)

@@ -12,6 +12,7 @@ accountant       when, and what it does
 ``zcdp``         Gaussian, discrete Gaussian, exponential mechanism, all rows: rho adds, tight conversion
 ``pld``          Gaussian, Laplace and pure releases, or a Poisson sample: privacy loss distributions are convolved
 ``rdp``          the other mixtures, and fixed-size samples (replace-one): Renyi curves add
+``basic``        with (epsilon, delta) releases: epsilons and deltas add, after exact Gaussian DP of the Gaussian ones
 ================ ==================================================================================================
 
 All of them are valid upper bounds for adaptive sequences whose costs are fixed in advance. Where several fit the
@@ -26,7 +27,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -43,6 +44,8 @@ SUPPORTED = (
     "pure all-row releases (both relations); Laplace noise on a Poisson sample (ADD_OR_REMOVE_ONE); Gaussian noise on "
     "a fixed-size sample together with any all-row releases (REPLACE_ONE)"
 )
+NOT_PURE = {"gaussian", "zcdp", "approximate"}
+"""Kinds of releases that need delta > 0."""
 _ALL_ORDERS = 1 + np.geomspace(1e-2, 1e6, 600)
 _INTEGER_ORDERS = np.array([*range(2, 65), 80, 96, 128, 192, 256, 384, 512, 768, 1024], dtype=np.float64)
 _MOST_COLUMNS = 256
@@ -104,8 +107,10 @@ class Releases:
     fold: tuple[Hashable, int] | None = None
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.cost.parameter) and self.cost.parameter >= 0):
-            raise BudgetError(f"a cost is finite and at least 0, got {self.cost!r}")
+        if not (math.isfinite(self.cost.parameter) and self.cost.parameter >= 0 and 0 <= self.cost.delta < 1):
+            raise BudgetError(f"a cost is finite and at least 0 (and its delta below 1), got {self.cost!r}")
+        if self.cost.delta and self.cost.kind != "approximate":
+            raise BudgetError(f"only an approximate cost has a delta of its own, got {self.cost!r}")
         if operator.index(self.count) < 1:
             raise BudgetError(f"a count is at least 1, got {self.count!r}")
 
@@ -125,19 +130,23 @@ class _Profile(Protocol):
 # ---------------------------------------------------------------------------------------------- the accountants
 @dataclass(frozen=True)
 class _Sums:
-    """gdp, pure, gdp+pure: exact Gaussian DP of the Gaussian part, after which pure epsilons add."""
+    """gdp, pure, gdp+pure, basic: exact Gaussian DP of the Gaussian part, after which epsilons (and deltas) add."""
 
     mu: float
     pure: float
+    given: float = 0.0
 
     def epsilon(self, delta: float) -> float:
-        return self.pure if self.mu == 0 else self.pure + accounting.gdp_epsilon(self.mu, delta)
+        rest = delta - self.given
+        if self.mu == 0:
+            return self.pure if rest >= 0 else math.inf
+        return self.pure + accounting.gdp_epsilon(self.mu, rest) if rest > 0 else math.inf
 
     def delta(self, epsilon: float) -> float:
         rest = epsilon - self.pure
-        if self.mu == 0:
-            return 0.0 if rest >= 0 else 1.0
-        return accounting.gdp_delta(rest, self.mu) if rest >= 0 else 1.0
+        if rest < 0:
+            return 1.0
+        return min(1.0, self.given + (accounting.gdp_delta(rest, self.mu) if self.mu > 0 else 0.0))
 
 
 @dataclass(frozen=True)
@@ -185,7 +194,7 @@ class _Pld:
 
 def _pure_epsilon(release: Releases, neighbours: Neighbours) -> float:
     """Epsilon of one release, amplified where the scheme fits the relation, else as if every row took part."""
-    epsilon = release.cost.epsilon
+    epsilon = release.cost.parameter if release.cost.kind == "approximate" else release.cost.epsilon
     if isinstance(release.sampling, Poisson) and neighbours is Neighbours.ADD_OR_REMOVE_ONE:
         return accounting.amplify_poisson(epsilon, 0.0, release.sampling.rate, neighbours)[0]
     if isinstance(release.sampling, FixedSize) and neighbours is Neighbours.REPLACE_ONE:
@@ -196,7 +205,8 @@ def _pure_epsilon(release: Releases, neighbours: Neighbours) -> float:
 def _sums(column: Sequence[Releases], neighbours: Neighbours) -> _Sums:
     mus = [c.cost.parameter * math.sqrt(c.count) for c in column if c.cost.kind == "gaussian"]
     pure = [c.count * _pure_epsilon(c, neighbours) for c in column if c.cost.kind != "gaussian"]
-    return _Sums(accounting.gdp_compose(mus), math.fsum(pure))
+    given = [c.count * c.cost.delta for c in column]
+    return _Sums(accounting.gdp_compose(mus), math.fsum(pure), math.fsum(given))
 
 
 def column_rho(column: Sequence[Releases]) -> float:
@@ -331,9 +341,11 @@ def accountants(releases: Sequence[Releases], delta: float, neighbours: Neighbou
         if all_pure:
             return ("pure",)
         raise BudgetError(
-            f"delta = 0, but {' and '.join(sorted(kinds & {'gaussian', 'zcdp'}))} noise has no pure epsilon: Gaussian "
+            f"delta = 0, but {' and '.join(sorted(kinds & NOT_PURE))} noise has no pure epsilon: Gaussian "
             "noise needs delta > 0 (1e-6, say); Laplace, DiscreteLaplace and the selections do not"
         )
+    if "approximate" in kinds:
+        return _basic(releases, kinds, delta)
     if kinds == {"gaussian"} and not sampled:
         return ("gdp",)
     found = ["pure"] if all_pure else []
@@ -353,6 +365,23 @@ def accountants(releases: Sequence[Releases], delta: float, neighbours: Neighbou
             f"at delta = {delta:g} (PLD needs delta >= {10 * _fft_delta(releases):.2g}); {SUPPORTED}"
         )
     return tuple(found)
+
+
+def _basic(releases: Sequence[Releases], kinds: Set[str], delta: float) -> tuple[str, ...]:
+    """The accountant of releases of which some are only known to be (epsilon, delta)-DP."""
+    if "zcdp" in kinds or any(c.sampling is not None for c in releases):
+        raise BudgetError(
+            "a release that is only known to be (epsilon, delta)-DP composes with Gaussian, Laplace, pure and "
+            f"bounded-range releases of all rows, not with {sorted(kinds - {'approximate'})} on samples or zCDP ones; "
+            + SUPPORTED
+        )
+    given = max(_sums(column, Neighbours.REPLACE_ONE).given for column in columns(releases))
+    if given > delta or (given == delta and "gaussian" in kinds):
+        raise BudgetError(
+            f"the (epsilon, delta) releases alone have a delta of {given:g}, and the budget is delta = {delta:g}: give "
+            "them a smaller delta"
+        )
+    return ("basic",)
 
 
 def columns(releases: Sequence[Releases]) -> list[list[Releases]]:

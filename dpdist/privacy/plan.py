@@ -49,6 +49,8 @@ class Item:
         None: every row takes part.
     fold : (split, index), optional
         The part of a disjoint split that the item reads; None: all rows. Parts are dealt by slot, never by values.
+    passes : int, default 1
+        How often each release goes through the rows (a solver that runs before its noise does so many times).
     """
 
     name: str
@@ -57,6 +59,7 @@ class Item:
     share: float = 1.0
     sampling: Sampling | None = None
     fold: tuple[Hashable, int] | None = None
+    passes: int = 1
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and self.name):

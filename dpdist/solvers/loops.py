@@ -12,11 +12,13 @@ array([1.])
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dpdist.constraints import Mirror
 
 Vector = NDArray[np.float64]
 Loop = Generator[Vector, Vector, Vector]
@@ -75,6 +77,174 @@ def prox_gradient(
         if t >= start:
             total += x
     return total / (n_rounds - start) if start < n_rounds else x
+
+
+def variance_reduced(
+    x0: Vector,
+    prox: Callable[[Vector, float], Vector],
+    step: float,
+    n_inner: Sequence[int],
+    restart: bool = False,
+    momentum: float = 1.0,
+    growth: float = 1.0,
+) -> Generator[tuple[Vector, Vector | None], Vector, Vector]:
+    """Proximal gradient descent whose gradients are a seldom full one plus differences to it.
+
+    One full gradient per epoch, at the snapshot s; then ``x <- prox(x - step (full + difference(y, s)), step)`` with
+    ``y = momentum x + (1 - momentum) s``. The next snapshot is ``momentum mean(x) + (1 - momentum) s``, where the mean
+    weighs the t-th iterate of the epoch by ``growth^t``.
+
+    With ``restart`` it is SVRG (Xiao and Zhang 2014), without it SVRG++ (Allen-Zhu and Yuan 2016; epochs that double),
+    with ``momentum < 1`` Katyusha (Allen-Zhu 2017; the negative momentum pulls towards the snapshot).
+
+    Parameters
+    ----------
+    x0, prox, step
+        As in `prox_gradient`.
+    n_inner : sequence of int
+        Public number of steps of each epoch.
+    restart : bool, default False
+        Start each epoch at its snapshot, not where the last one ended.
+    momentum : float in (0, 1], default 1
+    growth : float, default 1
+        ``1 + step * strong_convexity`` for Katyusha.
+
+    Yields
+    ------
+    (x, None) or (y, snapshot)
+        Wanted are the full gradient at x, or the gradient at y minus that at the snapshot.
+    """
+    x = snapshot = x0
+    for m in n_inner:
+        full = yield snapshot, None
+        if restart:
+            x = snapshot
+        mean, weight = np.zeros_like(x0), 0.0
+        for _ in range(m):
+            y = momentum * x + (1 - momentum) * snapshot
+            difference = yield y, snapshot
+            x = prox(x - step * (full + difference), step)
+            # weights relative to the newest iterate, so that they do not overflow
+            weight = weight / growth + 1
+            mean = mean + (x - mean) / weight
+        snapshot = momentum * mean + (1 - momentum) * snapshot
+    return snapshot
+
+
+def mirror_descent(mirror: Mirror, smoothness: float, n_rounds: int, accelerated: bool = False) -> Loop:
+    """Mirror descent on a bounded set, plain (averaged) or accelerated.
+
+    Plain: ``z <- argmin V(., z) + (2/L) <g(z), .>``; returned is the mean of the iterates. Accelerated, for
+    ``k = 0, 1, ...`` with ``a = (k + 2) / (4 L)`` and ``r = 2 / (k + 2)``::
+
+        x = r z + (1 - r) y;   z <- argmin V(., z) + a <g(x), .>;   y <- r z + (1 - r) y
+
+    which asks for one gradient per round and returns y, a convex combination of mirror steps ("similar triangles":
+    Gasnikov and Nesterov 2018). Its excess is at most ``8 L D / (T + 1)^2 + T s^2 W / (6 L)`` for noise of standard
+    deviation s, D the divergence and W the width of the mirror (seed 000, section 3.1.4, with a released gradient
+    only).
+
+    Parameters
+    ----------
+    mirror : Mirror
+        Geometry of the set, with its public start.
+    smoothness : float
+        L, in the norm of the mirror and in units of its radius: ``radius^2`` times the usual one. Larger values damp
+        the noise.
+    n_rounds : int
+    accelerated : bool, default False
+
+    Yields
+    ------
+    array
+        The point whose gradient is wanted next.
+
+    Examples
+    --------
+    >>> from dpdist.constraints import L1Ball
+    >>> goal, ball = np.array([0.5, -2.0]), L1Ball(1.0)
+    >>> drive(mirror_descent(ball.mirror(2), 1.0, 300, accelerated=True), lambda w: w - goal).round(3)
+    array([ 0., -1.])
+    """
+    state = mirror.start
+    z = y = mirror.point(state)
+    total = np.zeros_like(z)
+    for k in range(n_rounds):
+        if accelerated:
+            step, r = (k + 2) / (4 * smoothness), 2 / (k + 2)
+        else:
+            step, r = 2 / smoothness, 1.0
+        g = yield r * z + (1 - r) * y
+        state = mirror.step(state, step * g)
+        z = mirror.point(state)
+        y = r * z + (1 - r) * y
+        total += z
+    return y if accelerated else total / n_rounds
+
+
+def frank_wolfe(x0: Vector, n_rounds: int, tail: float = 0.0) -> Loop:
+    """Conditional gradients: ``x <- x + 2/(t + 3) (v - x)`` for ``t = 0, 1, ...``, v a vertex of the set.
+
+    The first step goes two thirds of the way. Every iterate is a convex combination of ``x0`` and the vertices, so it
+    needs no projection, and has at most ``n_rounds`` more entries than ``x0`` where a vertex has one (Frank and Wolfe
+    1956; Jaggi 2013).
+
+    Parameters
+    ----------
+    x0 : array
+        Public start, in the set.
+    n_rounds : int
+    tail : float, default 0
+        As in `prox_gradient`; the mean of the last iterates evens out that their last vertices weigh most.
+
+    Yields
+    ------
+    array
+        The point for which a vertex with small inner product with the gradient is wanted.
+
+    Examples
+    --------
+    >>> from dpdist.constraints import L1Ball
+    >>> goal = np.array([0.5, -0.25])
+    >>> drive(frank_wolfe(np.zeros(2), 2000), lambda w: L1Ball(1.0).lmo(w - goal)).round(2)
+    array([ 0.5 , -0.25])
+    """
+    x = x0
+    start = n_rounds - math.ceil(tail * n_rounds)
+    total = np.zeros_like(x0)
+    for t in range(n_rounds):
+        v = yield x
+        x = x + 2 / (t + 3) * (v - x)
+        if t >= start:
+            total += x
+    return total / (n_rounds - start) if start < n_rounds else x
+
+
+def hard_threshold_descent(x0: Vector, n_rounds: int, refine: Callable[[Vector], Vector]) -> Loop:
+    """Iterative hard thresholding: ``x <- refine(u)``, u the sparse point that the oracle answers with.
+
+    The oracle takes the gradient step and keeps a few of its coordinates, privately (`dpdist.privacy.peeling`: which
+    coordinates these are depends on the data) or, where the whole gradient was released, with
+    `dpdist.constraints.hard_threshold` (Blumensath and Davies 2009).
+
+    Parameters
+    ----------
+    x0 : array
+        Public start.
+    n_rounds : int
+    refine : callable
+        Public map that keeps zeros, for example a proximal step.
+
+    Yields
+    ------
+    array
+        The point from which the step is wanted.
+    """
+    x = x0
+    for _ in range(n_rounds):
+        u = yield x
+        x = refine(u)
+    return x
 
 
 def nesterov_momentum(step: float, strong_convexity: float, n_rounds: int) -> float:

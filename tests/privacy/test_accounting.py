@@ -279,6 +279,37 @@ def test_choice_of_accountant():
         accountants([], 1e-6, REPLACE)
 
 
+def test_releases_that_are_only_epsilon_delta_compose_by_addition():
+    pair, one, pure = Releases(Cost("approximate", 0.2, 1e-7), 3), gaussian(0.1, 4), Releases(Cost("pure", 0.1))
+    assert accountants([pair], 1e-6, REPLACE) == accountants([pair, one, pure], 1e-6, ADD) == ("basic",)
+    assert total_epsilon([pair], 1e-6, REPLACE) == pytest.approx(0.6)
+    assert total_epsilon([pair, one, pure], 1e-6, REPLACE) == pytest.approx(0.7 + gdp_epsilon(0.2, 7e-7))
+    assert total_delta([pair], 0.6 + 1e-12, REPLACE) == pytest.approx(3e-7) and total_delta([pair], 0.5, REPLACE) == 1.0
+    assert total_delta([pair, one], 1.6, REPLACE) == pytest.approx(3e-7 + gdp_delta(1.0, 0.2))
+    # disjoint parts: the dearest one counts, for delta as for epsilon
+    parts = [Releases(Cost("approximate", e, d), fold=("s", i)) for i, (e, d) in enumerate([(0.2, 1e-7), (0.1, 9e-7)])]
+    assert total_epsilon(parts, 1e-6, REPLACE) == pytest.approx(0.2)
+    assert total_delta(parts, 0.3, REPLACE) == pytest.approx(9e-7)
+
+
+def test_what_an_epsilon_delta_release_does_not_compose_with():
+    pair = Releases(Cost("approximate", 0.2, 1e-7))
+    for other in (Releases(Cost("zcdp", 0.01)), gaussian(0.1, sampling=Poisson(0.1))):
+        with pytest.raises(BudgetError, match="supported"):
+            accountants([pair, other], 1e-6, REPLACE)
+    with pytest.raises(BudgetError, match="smaller delta"):
+        accountants([pair], 0.9e-7, REPLACE)
+    with pytest.raises(BudgetError, match="smaller delta"):
+        accountants([pair, gaussian(0.1)], 1e-7, REPLACE)
+    with pytest.raises(BudgetError, match="needs delta > 0"):
+        accountants([pair], 0.0, REPLACE)
+    for cost in (Cost("gaussian", 0.1, 1e-7), Cost("approximate", 0.1, 1.0), Cost("approximate", 0.1, -1e-9)):
+        with pytest.raises(BudgetError, match="delta"):
+            Releases(cost)
+    assert repr(Cost("pure", 0.1)) == "Cost(kind='pure', parameter=0.1)"
+    assert repr(pair.cost) == "Cost(kind='approximate', parameter=0.2, delta=1e-07)"
+
+
 def test_all_accountants_agree_where_they_overlap():
     """The same releases by every accountant that can: each is a bound, the exact one the least."""
     releases = [gaussian(0.1, 4), Releases(Cost("laplace", 0.05), 8), Releases(Cost("pure", 0.1), 3)]

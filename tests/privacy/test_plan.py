@@ -18,6 +18,7 @@ from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.composition import FixedSize, Poisson, total_epsilon
 from dpdist.privacy.guarantee import Guarantee
 from dpdist.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
+from dpdist.privacy.perturbation import ObjectivePerturbation, UpperBound
 from dpdist.privacy.plan import Item, Plan, calibrate
 from dpdist.privacy.selection import ExponentialMechanism, PermuteAndFlip
 
@@ -51,6 +52,17 @@ PLANS = {
         1e-6,
         ADD,
         "rdp",
+    ),
+    "objective": ([Item("minimum", ObjectivePerturbation(4e-7, 1.0, 0.25, 9.0), 2)], 1e-6, REPLACE, "basic"),
+    "objective and more": (
+        [
+            Item("minimum", ObjectivePerturbation(9e-7, 1.0, 0.25, 9.0, ADD)),
+            Item("rows", UpperBound(1e-8), share=1e-4),
+            Item("x", Gaussian(), share=0.1),
+        ],
+        1e-6,
+        ADD,
+        "basic",
     ),
     "poisson": ([Item("batch", Gaussian(), 100, sampling=Poisson(0.05))], 1e-6, REPLACE, "pld"),
     "poisson and more": (
@@ -96,7 +108,7 @@ def test_plan_meets_its_budget_and_uses_it(name, epsilon):
     assert spent(plan, 2.0) > epsilon * 1.2  # half the noise breaks the budget
     assert spent(plan, 1.001) > epsilon
     assert (plan.total_mu is not None) == (accountant == "gdp")
-    assert (plan.total_rho is None) == any(item.sampling for item in items)
+    assert (plan.total_rho is None) == (accountant == "basic" or any(item.sampling for item in items))
 
 
 def test_best_accountant_wins():

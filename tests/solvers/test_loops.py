@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpdist.constraints import ElasticNet, L2Ball, proximal
-from dpdist.solvers.loops import drive, nesterov_momentum, prox_gradient
+from dpdist.constraints import ElasticNet, L1Ball, L2Ball, hard_threshold, proximal
+from dpdist.solvers.loops import drive, frank_wolfe, hard_threshold_descent, nesterov_momentum, prox_gradient
 
 HESSIAN = np.diag([1.0, 0.5, 0.02])
 OPTIMUM = np.array([1.0, -2.0, 3.0])
@@ -72,3 +72,36 @@ def test_proximal_descent_solves_a_ridge_problem_in_a_ball():
     prox = proximal(ElasticNet(1.0), L2Ball(1.0), 3)
     w = drive(prox_gradient(np.zeros(3), prox, 0.5, 200), lambda w: w - target)
     assert np.allclose(w, [0.6, 0.8, 0.0], atol=1e-9)
+
+
+def test_frank_wolfe_stays_in_the_set_and_converges():
+    ball, goal, points = L1Ball(1.0), np.array([0.4, -0.3, 0.0, 0.1]), []
+
+    def vertex(w):
+        points.append(w)
+        return ball.lmo(w - goal)
+
+    w = drive(frank_wolfe(np.zeros(4), 200), vertex)
+    assert len(points) == 200 and not points[0].any()
+    assert max(np.abs(p).sum() for p in [*points, w]) <= 1 + 1e-12
+    # the classical bound 2 C / (T + 2), with curvature C at most the squared diameter of the ball
+    assert np.sum((w - goal) ** 2) / 2 <= 2 * 4 / 202
+    averaged = drive(frank_wolfe(np.zeros(4), 200, tail=0.5), lambda w: ball.lmo(w - goal))
+    assert np.allclose(averaged, np.mean([*points[101:], w], axis=0))
+
+
+def test_hard_thresholding_finds_the_sparse_optimum():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 12))
+    truth = np.array([1.0, -1.0, 0.5] + [0.0] * 9)
+    asked = []
+
+    def step(w):
+        asked.append(w)
+        return hard_threshold(w - X.T @ (X @ (w - truth)) / 300, 3)
+
+    w = drive(hard_threshold_descent(np.zeros(12), 60, lambda u: u), step)
+    assert len(asked) == 60
+    assert np.allclose(w, truth, atol=1e-6)
+    halved = drive(hard_threshold_descent(np.zeros(12), 1, lambda u: u / 2), lambda w: truth)
+    assert np.array_equal(halved, truth / 2)

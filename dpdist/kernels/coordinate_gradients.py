@@ -1,0 +1,291 @@
+"""The coordinate-wise bounded gradient sum of a generalised linear model, for heavy-tailed data.
+
+For rows ``x_i`` with labels ``y_i``, a loss ``l(u, y)`` and a map f of `dpdist.kernels.truncation` the sum is, in units
+of a power-of-two grid ``g`` and for every coordinate j,
+
+    sum_i trunc( f( l'(u_i, y_i) * x_ij ) / g ),    u_i = <x_i, w> + b * w_d,
+
+where ``x_id = b`` is the constant feature. Rows need no bound of their norm. Blocks of rows go through the steps of
+`dpdist.kernels.gradients`, with another third step: the products of a row are formed, mapped and added in registers, so
+an ``n x d`` gradient never exists.
+
+Why the bound of a coordinate holds in floating point: whatever a product is (huge, infinite, subnormal), the last
+operation before the truncation clamps to the integer ``floor(bound / g)``. No product is NaN, because derivatives are
+finite (others count as 0) and so are the entries of a row (others make it a null row).
+
+The result does not depend on blocks, threads or machines, as in `dpdist.kernels.gradients`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.kernels.clip import check_bound, kappa
+from dpdist.kernels.compiled import inlined_kernel, kernel
+from dpdist.kernels.gradients import (
+    AHEAD,
+    DERIVATIVE_CAP,
+    FLUSH_ROWS,
+    aligned,
+    check_grid,
+    flush,
+    margins,
+    prepare,
+    scale_row,
+)
+from dpdist.kernels.mapped_vectors import add_mapped
+from dpdist.kernels.truncation import ClipConstants, ScalarMap
+from dpdist.kernels.vectors import (
+    DERIVATIVE,
+    LANES,
+    NORM2,
+    NORM2_HIGH,
+    NORM2_LOW,
+    UNITS,
+    borrow,
+    call_block,
+    row_units,
+)
+from dpdist.losses import Loss
+
+
+@dataclass(frozen=True)
+class Residual:
+    """``clamp(x_j, K) * clamp(l', B)``: bounded factors instead of a bounded product.
+
+    The margin is that of the clamped features as well, so for the squared loss this is the gradient of a Huber loss on
+    shrunken features (``"residual"``); with labels clamped at K as well and ``B = K (R + 1)`` it is the gradient of
+    shrunken data for parameters with ``||w||_1 <= R`` (``"shrink"``; seed 003, Algorithms 2 and 3), where B is enforced
+    rather than derived.
+
+    Attributes
+    ----------
+    feature_bound : float
+        Public bound K of an entry of a row.
+    residual_bound : float
+        Public bound B of the derivative of the loss.
+    label_bound : float
+        Labels are clamped to this first.
+    """
+
+    feature_bound: float
+    residual_bound: float
+    label_bound: float = math.inf
+
+    def __post_init__(self) -> None:
+        check_bound(self.feature_bound, "feature_bound")
+        check_bound(self.residual_bound, "residual_bound")
+        check_bound(self.label_bound, "label_bound", allow_inf=True)
+
+    @property
+    def bound(self) -> float:
+        """``K * B``: no coordinate of a row's contribution is larger."""
+        return self.feature_bound * self.residual_bound
+
+    def constants(self, grid: float) -> ClipConstants:
+        """Those of a clip at the bound, which removes rounding errors of the product."""
+        return ClipConstants(1.0 / grid, float(math.floor(self.bound / grid)))
+
+
+CoordinateMap = ScalarMap | Residual
+
+
+@kernel
+def _add(totals, X, rows, factors, offset, n, ahead, constants):  # type: ignore[no-untyped-def]
+    """A function of its own, so that the code of a map exists once for every type of rows."""
+    add_mapped(totals, X, rows, factors, offset, n, ahead, constants)
+
+
+@kernel
+def _clamp_rows(X, y, rows, n, bound, clamped, labels):  # type: ignore[no-untyped-def]
+    """Copy a block of rows with entries clamped; a row that was not finite stays so. ``rows`` then numbers the copy."""
+    for k in range(n):
+        finite = True
+        for j in range(X.shape[1]):
+            x = np.float64(X[rows[k], j])
+            if not abs(x) < np.inf:
+                finite = False
+            clamped[k, j] = min(max(x, -bound), bound)
+        if not finite:
+            clamped[k, 0] = np.nan
+        labels[k] = y[rows[k]]
+        rows[k] = k
+
+
+@inlined_kernel
+def _accumulate(  # type: ignore[no-untyped-def]
+    X, rows, n, ahead, rare, largest, row_limit, intercept, constants, work, z, first, factor, column, totals
+):
+    """Steps 2 and 3: factors from the derivatives in ``work``, then products are mapped and added to ``totals``.
+
+    ``rows`` is overwritten if there are rows out of range.
+    """
+    row_units(work, n, largest, False, 1.0, constants.per_scale, 0.0)
+    if intercept > 0.0:  # one long row, whose entries are the derivatives of the block
+        factor[0] = intercept * constants.per_scale
+        _add(column, work[DERIVATIVE : DERIVATIVE + n].reshape(1, n), first, factor, 0, 1, 0, constants)
+        for k in range(n):
+            totals[totals.size - 1] += column[k]
+            column[k] = 0.0
+    kept = n
+    if rare:
+        kept = 0
+        for k in range(n):
+            if (work[NORM2 + k] >= NORM2_LOW) & (work[NORM2 + k] <= NORM2_HIGH):
+                rows[kept] = rows[k]
+                work[UNITS + kept] = work[UNITS + k]
+                kept += 1
+            else:
+                scale, size = scale_row(X, rows[k], z[0])
+                if size > 0.0:
+                    scale = min(scale, row_limit / size)
+                    for j in range(X.shape[1]):
+                        z[0, j] *= scale
+                    factor[0] = work[DERIVATIVE + k] * constants.per_scale
+                    _add(totals, z, first, factor, 0, 1, 0, constants)
+    _add(totals, X, rows, work, UNITS, kept, ahead, constants)
+
+
+@kernel
+def _step(  # type: ignore[no-untyped-def]
+    X, y, w, rows, n, ahead, address, params, real_labels, largest, row_limit, intercept, constants,
+    work, z, first, factor, column, totals,
+):  # fmt: skip
+    """All three steps of a block."""
+    rare = margins(X, y, w, rows, n, ahead, real_labels, row_limit, intercept, work, z[0])
+    call_block(address, params, work, n)
+    _accumulate(
+        X, rows, n, ahead, rare, largest, row_limit, intercept, constants, work, z, first, factor, column, totals
+    )
+
+
+@kernel
+def _fused(  # type: ignore[no-untyped-def]
+    X, y, w, rows, gather, n, block, address, params, real_labels, largest, row_limit, feature_bound, intercept,
+    constants, work, index, z, clamped, labels, first, factor, column, totals, result,
+):  # fmt: skip
+    """All blocks of rows, with a compiled derivative."""
+    X, y, w, rows, params, work = borrow(X), borrow(y), borrow(w), borrow(rows), borrow(params), borrow(work)
+    index, z, clamped, labels, first = borrow(index), borrow(z), borrow(clamped), borrow(labels), borrow(first)
+    factor, column, totals, result = borrow(factor), borrow(column), borrow(totals), borrow(result)
+    pending = 0
+    ahead = 0 if gather else AHEAD * block * X.shape[1]
+    for start in range(0, n, block):
+        size = min(block, n - start)
+        if gather:
+            for k in range(size):
+                index[k] = rows[start + k]
+        else:
+            for k in range(size):
+                index[k] = start + k
+        if pending + size > FLUSH_ROWS:
+            flush(totals, result)
+            pending = 0
+        pending += size
+        if feature_bound < np.inf:
+            _clamp_rows(X, y, index, size, feature_bound, clamped, labels)
+            _step(
+                clamped, labels, w, index, size, 0, address, params, real_labels, largest, row_limit, intercept,
+                constants, work, z, first, factor, column, totals,
+            )  # fmt: skip
+        else:
+            _step(
+                X, y, w, index, size, ahead, address, params, real_labels, largest, row_limit, intercept,
+                constants, work, z, first, factor, column, totals,
+            )  # fmt: skip
+    flush(totals, result)
+
+
+def coordinate_gradient(
+    X: NDArray[Any],
+    y: NDArray[Any],
+    w: NDArray[Any],
+    loss: Loss,
+    bounded: CoordinateMap,
+    *,
+    grid: float,
+    row_norm: float | None = None,
+    intercept: float = 0.0,
+    rows: NDArray[np.int64] | None = None,
+) -> NDArray[np.int64]:
+    """Exact sum of loss gradients whose coordinates are bounded one by one, in units of ``grid``.
+
+    A row with a non-finite entry or label, or (for losses of signs) a label other than -1 and +1, contributes exactly
+    0. Of any other row, ``l'(u, y) * (x, intercept)`` is mapped entry by entry and truncated toward zero to the grid. A
+    derivative that is not finite counts as 0; finite ones are cut at ``2**500``, and a product that overflows counts as
+    infinite, which the maps turn into their bound.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        float64 and float32 are read once; other layouts and types are converted (a copy).
+    y : ndarray of shape (n,)
+    w : ndarray of shape (d,), or (d + 1,) with an intercept
+        Public parameters, finite.
+    loss : Loss
+        With a compiled block function, or (slower) with a NumPy derivative only.
+    bounded : HardClip, SoftTruncation, SmoothTruncation or Residual
+        Its public ``bound`` holds for every coordinate of every row's contribution, that of the constant feature
+        included.
+    grid : float
+        A power of two, at least ``bounded.bound * 2**-32``: `dpdist.kernels.grid.grid_for`.
+    row_norm : float, optional
+        Clip rows to this l2 norm first (after their entries, for a `Residual`). Default: no clipping.
+    intercept : float, default 0
+        Value of the constant feature; 0 for none.
+    rows : ndarray of int64, optional
+        Use these rows only (a Poisson batch), in whatever order.
+
+    Returns
+    -------
+    ndarray of int64, of the length of ``w``
+        The result for a set of rows is the sum of the results of its parts, bit for bit.
+
+    Examples
+    --------
+    >>> from dpdist.kernels.truncation import SoftTruncation
+    >>> from dpdist.losses import Squared
+    >>> X, y = np.array([[0.01, 1.0], [1e300, -1e-9], [np.nan, 1.0]]), np.array([-1.0, -1.0, 1.0])
+    >>> units = coordinate_gradient(X, y, np.zeros(2), Squared(), SoftTruncation(1.0), grid=2.0**-32)
+    >>> (units * 2.0**-32).round(6)
+    array([0.952809, 0.833333])
+    """
+    row_norm = check_bound(math.inf if row_norm is None else row_norm, "row_norm", allow_inf=True)
+    check_grid(grid, bounded.bound, "bound")
+    largest, feature_bound = DERIVATIVE_CAP, math.inf
+    if isinstance(bounded, Residual):
+        largest, feature_bound = bounded.residual_bound, bounded.feature_bound
+        if bounded.label_bound < math.inf:
+            y = np.asarray(y, dtype=np.float64)
+            y = np.where(np.isfinite(y), np.clip(y, -bounded.label_bound, bounded.label_bound), np.nan)
+    a = prepare(X, y, w, loss, intercept, rows)
+    d = a.X.shape[1]
+    row_limit, constants = row_norm * (1 - kappa(d + 1)), bounded.constants(grid)
+    clamped = aligned(a.block * d if feature_bound < math.inf else 0).reshape(-1, d)
+    labels, z = aligned(len(clamped)), a.z.reshape(1, d)
+    first, factor, column = np.zeros(1, dtype=np.int64), np.zeros(1), aligned(a.block + LANES)
+    if a.address:
+        _fused(
+            a.X, a.y, a.weights, a.rows, a.gather, a.n, a.block, a.address, loss.params, a.real_labels, largest,
+            row_limit, feature_bound, a.intercept, constants, a.work, a.chosen, z, clamped, labels, first, factor,
+            column, a.totals, a.result,
+        )  # fmt: skip
+        return a.result[: a.size]
+    for n in a.choose_blocks():
+        matrix, label = a.X, a.y
+        if feature_bound < math.inf:
+            _clamp_rows(a.X, a.y, a.chosen, n, feature_bound, clamped, labels)
+            matrix, label = clamped, labels
+        rare = margins(matrix, label, a.weights, a.chosen, n, 0, a.real_labels, row_limit, a.intercept, a.work, a.z)
+        a.differentiate(loss, n)
+        _accumulate(
+            matrix, a.chosen, n, 0, rare, largest, row_limit, a.intercept, constants, a.work, z, first, factor, column,
+            a.totals,
+        )  # fmt: skip
+        flush(a.totals, a.result)
+    return a.result[: a.size]
