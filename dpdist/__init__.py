@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpdist.central import LinearRegression, LinearSVC, LogisticRegression, Minimizer
+    from dpdist.central import LinearRegression, LinearSVC, LogisticRegression, Mean, Minimizer, SampleAndAggregate
     from dpdist.data import Dataset
     from dpdist.engine.coordinator import Coordinator
     from dpdist.privacy.budget import Budget, Neighbours
@@ -22,13 +22,22 @@ __all__ = [
     "LinearRegression",
     "LinearSVC",
     "LogisticRegression",
+    "Mean",
     "Minimizer",
     "Neighbours",
+    "SampleAndAggregate",
 ]
 
 # imported on first use, so that `dpdist --help` need not wait for Dask and numba
 _HOMES = {
-    "dpdist.central": ("LinearRegression", "LinearSVC", "LogisticRegression", "Minimizer"),
+    "dpdist.central": (
+        "LinearRegression",
+        "LinearSVC",
+        "LogisticRegression",
+        "Mean",
+        "Minimizer",
+        "SampleAndAggregate",
+    ),
     "dpdist.data": ("Dataset",),
     "dpdist.engine.coordinator": ("Coordinator",),
     "dpdist.privacy.budget": ("Budget", "Neighbours"),

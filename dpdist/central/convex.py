@@ -8,7 +8,7 @@ times larger steps).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.composition import Poisson
-from dpdist.privacy.mechanisms import Gaussian
+from dpdist.privacy.mechanisms import Gaussian, Mechanism
 from dpdist.privacy.plan import Item, Plan
 from dpdist.solvers.loops import drive, nesterov_momentum, prox_gradient
 
@@ -102,6 +102,14 @@ class Smoothness:
         return min(max(generous, 1e-6 * self.worst), self.worst)
 
 
+def sampled_rows(problem: Problem) -> tuple[float | None, float]:
+    """The Poisson rate of a round (None: all rows), and the fraction of the last iterates that is averaged."""
+    sampled = choice("rows", problem.rows, ("all", "sample")) == "sample"
+    combine = choice("combine", problem.combine, ("auto", "last", "tail-average"))
+    averaged = combine == "tail-average" or (combine == "auto" and sampled)
+    return problem.batch_rate if sampled else None, 0.5 if averaged else 0.0
+
+
 @dataclass(frozen=True)
 class GradientDescent(Course):
     """``solver="gradient"`` and ``"accelerated"``: dp-gd, dp-agd and, with ``rows="sample"``, dp-sgd.
@@ -124,41 +132,48 @@ class GradientDescent(Course):
     @classmethod
     def of(cls, problem: Problem) -> GradientDescent:
         """The course for a problem, by the measured rules."""
-        choice("gradient", problem.gradient, ("norm",))
-        choice("rows", problem.rows, ("all", "sample"))
-        choice("combine", problem.combine, ("auto", "last", "tail-average"))
+        choice("gradient", problem.gradient, ("auto", "norm"))
+        rate, tail = sampled_rows(problem)
         needs_delta(problem)
         need(problem, "row_norm")
-        accelerated, sampled = problem.solver == "accelerated", problem.rows == "sample"
+        accelerated = problem.solver == "accelerated"
         n_rounds = problem.n_rounds
         if n_rounds is None:
-            n_rounds = 200 if sampled else ((10, 30), (8, 15))[accelerated][precise(problem)]
+            n_rounds = 200 if rate else ((10, 30), (8, 15))[accelerated][precise(problem)]
         norm_gradient(problem)  # its bounds are checked before anything is planned
-        averaged = problem.combine == "tail-average" or (problem.combine == "auto" and sampled)
-        return cls(problem, n_rounds, accelerated, problem.batch_rate if sampled else None, 0.5 if averaged else 0.0)
+        return cls(problem, n_rounds, accelerated, rate, tail)
 
     @property
     def name(self) -> str:  # type: ignore[override]
         return "accelerated" if self.accelerated else "gradient"
 
+    @property
+    def expected_rows(self) -> float:
+        """How many rows a round reads: all, or the mean number of a sample."""
+        return self.problem.n_rows * (1.0 if self.rate is None else self.rate)
+
     def items(self) -> Sequence[Item]:
         smoothness = Smoothness(self.problem)
+        return [*smoothness.items(), self.line(Gaussian(), smoothness.rest)]
+
+    def line(self, mechanism: Mechanism, share: float = 1.0) -> Item:
+        """The line of the plan that pays for the gradients."""
         sampling = None if self.rate is None else Poisson(self.rate)
         count = self.n_rounds * self.problem.n_problems
-        return [
-            *smoothness.items(),
-            Item("gradient", Gaussian(), count=count, share=smoothness.rest, sampling=sampling),
-        ]
+        return Item("gradient", mechanism, count=count, share=share, sampling=sampling)
 
     def queries(self) -> dict[str, Query]:
         return {**Smoothness(self.problem).queries(), "gradient": norm_gradient(self.problem)}
 
     def solve(self, door: Door) -> Vector:
+        query = norm_gradient(self.problem, door.target)
+        step = self.problem.step_size or self._step(door)
+        return self.descend(step, lambda w: door.gradient("gradient", query, w) / self.expected_rows)
+
+    def descend(self, step: float, mean_gradient: Callable[[Vector], Vector]) -> Vector:
+        """The loop, from 0."""
         problem = self.problem
-        step = problem.step_size or self._step(door)
         momentum = nesterov_momentum(step, problem.strong_convexity, self.n_rounds) if self.accelerated else 0.0
-        expected = problem.n_rows * (1.0 if self.rate is None else self.rate)
-        query = norm_gradient(problem, door.target)
         loop = prox_gradient(
             np.zeros(problem.n_parameters),
             proximal(problem.penalty, problem.constraint, problem.n_features),
@@ -167,7 +182,7 @@ class GradientDescent(Course):
             momentum,
             self.tail,
         )
-        return drive(loop, lambda w: door.gradient("gradient", query, w) / expected)
+        return drive(loop, mean_gradient)
 
     def predicted_error(self, plan: Plan) -> float | None:
         """Excess that is due to the noise, for rows that are equally long in all directions.
@@ -178,8 +193,8 @@ class GradientDescent(Course):
         """
         problem = self.problem
         assert problem.row_norm is not None
-        rows = problem.n_rows * (1.0 if self.rate is None else self.rate)
-        noise = plan["gradient"].mechanism.noise_std(norm_gradient(problem).sensitivity(problem.neighbours)) / rows
+        noise = plan["gradient"].mechanism.noise_std(norm_gradient(problem).sensitivity(problem.neighbours))
+        noise /= self.expected_rows
         curvature = problem.loss.curvature_bound * problem.row_norm**2 / problem.n_parameters
         averaged = max(1.0, self.tail * self.n_rounds)
         return problem.n_parameters * noise**2 / (2 * curvature * averaged)

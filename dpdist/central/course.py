@@ -43,6 +43,7 @@ class Problem:
     budget: Budget
     neighbours: Neighbours = Neighbours.REPLACE_ONE
     n_problems: int = 1
+    rows_per_unit: int = 1
     intercept: float = 0.0
     solver: str = "auto"
     gradient: str = "norm"
@@ -96,6 +97,17 @@ class Door:
         if name not in self._shared:
             self._shared[name] = find(self)
         return self._shared[name]
+
+    @property
+    def plan(self) -> Plan:
+        """The calibrated plan."""
+        return self._plan
+
+    @property
+    def n_rows(self) -> int | None:
+        """How many rows there are, where that is public."""
+        public = self._coordinator.neighbours is Neighbours.REPLACE_ONE
+        return self._coordinator.dataset.n_rows if public else None
 
     @property
     def noise_std(self) -> float:

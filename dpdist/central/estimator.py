@@ -30,9 +30,27 @@ from dpdist.privacy.plan import Item
 class PrivateEstimator(ReadableFit):
     """An estimator that owns the run of a `Coordinator`.
 
-    Subclasses have the parameters ``epsilon``, ``delta``, ``neighbours``, ``n_public``, ``ledger``, ``cluster``,
-    ``run_id``, ``random_state`` and ``verbose``, with the meaning that they have in
-    `dpdist.central.minimizer.Minimizer`. One without ``n_public`` or ``neighbours`` works under replace-one only.
+    Subclasses have these parameters, with the meaning that they have in `dpdist.central.minimizer.Minimizer`; one
+    without ``n_public`` or ``neighbours`` works under replace-one only.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget of this fit.
+    neighbours : {"replace-one", "add-or-remove-one"}
+        Between which datasets the guarantee holds.
+    n_public : int, optional
+        Declared number of rows to divide by; required for ``"add-or-remove-one"``, where the true one is private.
+    ledger : Ledger or path, optional
+        Where the budget is charged.
+    cluster : str, Client or cluster, optional
+        Where the rows are read.
+    run_id : str, optional
+        Name of this fit, to be able to resume it after a crash.
+    random_state : int, optional
+        Simulation only: noise from a seed, no guarantee.
+    verbose : int, default 0
+        1 prints a line per release to standard error.
     """
 
     epsilon: float

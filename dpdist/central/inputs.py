@@ -18,16 +18,18 @@ from dpdist.data import Dataset
 from dpdist.errors import DataError
 
 
-def as_dataset(estimator: Any, X: Any, y: Any) -> Dataset:
+def as_dataset(estimator: Any, X: Any, y: Any = None, *, labels: bool = True) -> Dataset:
     """``fit(dataset)`` or ``fit(X, y)`` on NumPy, Dask, pandas or array-likes; sets ``n_features_in_``.
+
+    Without ``labels`` it is ``fit(dataset)`` or ``fit(X)``, and y is ignored, as scikit-learn does it.
 
     Values are not looked at: a NaN is not refused but becomes a null row in the map stage, because an exception that
     depends on one row's value would tell something about it.
     """
     if isinstance(X, Dataset):
-        if y is not None:
+        if labels and y is not None:
             raise DataError("fit(dataset) takes the labels from the dataset's array 'y'; call it without y")
-        missing = [name for name in ("X", "y") if name not in X.arrays]
+        missing = [name for name in ("X", "y")[: 1 + labels] if name not in X.arrays]
         if missing:
             raise DataError(
                 f"the dataset has arrays {sorted(X.arrays)} but no {missing[0]!r}; "
@@ -35,21 +37,21 @@ def as_dataset(estimator: Any, X: Any, y: Any) -> Dataset:
             )
         dataset = X
     else:
-        if y is None:
+        if labels and y is None:
             raise DataError(
                 f"{type(estimator).__name__} requires y to be passed, but the target y is None: call fit(X, y) with "
                 "one label per row, or fit(dataset)"
             )
-        X, y = _feature_array(X), _label_array(y)
+        X = _feature_array(X)
+        columns = {"y": _label_array(y)} if labels else {}
         if not _is_dask(X):
             X = validate_data(estimator, X, ensure_all_finite=False, dtype="numeric", order="C")
-        dataset = Dataset.from_arrays(X=X, y=y)
+        dataset = Dataset.from_arrays(X=X, **columns)
     shape = dataset.arrays["X"].shape
     if len(shape) != 2:
         raise _not_two_dimensional(shape)
-    labels = dataset.arrays["y"].shape
-    if labels[1:] not in ((), (1,)):
-        raise DataError(f"y must have one label per row, got shape {labels}")
+    if labels and dataset.arrays["y"].shape[1:] not in ((), (1,)):
+        raise DataError(f"y must have one label per row, got shape {dataset.arrays['y'].shape}")
     if isinstance(X, Dataset) or _is_dask(X):
         estimator.n_features_in_ = shape[1]
         if hasattr(estimator, "feature_names_in_"):  # of an earlier fit to a frame

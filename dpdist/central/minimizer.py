@@ -3,18 +3,13 @@
 ``minimise  (1/n) sum_i l(<x_i, w> + b, y_i) + penalty(w)   over w in constraint``
 
 `Minimizer` is the general estimator; `dpdist.central.linear` has the thin subclasses with the names that scikit-learn
-users know. A method is a choice of parameters (seed 000, section 3.1.5):
+users know. A method is a choice of ``solver``, ``gradient``, ``rows`` and ``combine``; ``dpdist methods`` and
+`dpdist.pipeline.registry` list the published ones under their ids, from dp-gd (``solver="gradient"``) to ht-dp-fw
+(``solver="frank-wolfe", gradient="truncate", rows="split"``).
 
-======== ==================================================================================
-method   parameters
-======== ==================================================================================
-dp-gd    ``solver="gradient"``
-dp-agd   ``solver="accelerated"``
-dp-sgd   ``solver="gradient", rows="sample", combine="tail-average"``
-======== ==================================================================================
-
-Why it is private: a row enters only through gradient sums whose per-row contributions are clipped to a public norm,
-summed exactly, and released with Gaussian noise; everything after a release is post-processing.
+Why it is private: a row enters only through exact sums to which its contribution is bounded by public numbers, and
+these leave the coordinator with noise, as a private choice, or as a minimiser that was perturbed; everything after a
+release is post-processing. Each solver's module says which it is, and why.
 """
 
 from __future__ import annotations
@@ -36,6 +31,7 @@ from dpdist.central.estimator import PrivateEstimator
 from dpdist.central.inputs import as_dataset
 from dpdist.central.outlook import Outlook, outlook
 from dpdist.central.parameters import check_bound, check_count, check_offers
+from dpdist.central.solvers import automatic
 from dpdist.central.solvers import course as choose
 from dpdist.constraints import Constraint, Penalty
 from dpdist.engine.shards import Prepare
@@ -72,12 +68,18 @@ class Minimizer(PrivateEstimator):
         For example ``ElasticNet(1e-4)``; public, hence free. Not applied to the intercept.
     constraint : Constraint, optional
         For example ``L2Ball(10.0)``.
-    solver : {"auto", "gradient", "accelerated"}
-        The loop. ``"auto"`` decides from public numbers only; the choice is in ``solver_``.
-    gradient : {"norm"}
-        How a row's contribution is bounded: its gradient is clipped in the l2 norm.
-    rows : {"all", "sample"}
-        Each round reads all rows, or a Poisson sample of them.
+    solver : str, default "auto"
+        The loop: ``"gradient"`` and ``"accelerated"`` (`dpdist.central.convex`); ``"objective"`` and ``"output"``, one
+        release of the exact minimiser (`perturbation`); ``"svrg"``, ``"svrg++"``, ``"katyusha"`` (`variance_reduced`);
+        ``"mirror"`` and ``"accelerated-mirror"`` (`mirror`); ``"frank-wolfe"`` over an l1 ball or simplex
+        (`frank_wolfe`); ``"iht"`` for ``n_nonzero`` coefficients (`hard_threshold`). ``"auto"`` decides from public
+        numbers only (`dpdist.central.solvers`); the choice is in ``solver_``, the reason in ``solver_reason_``.
+    gradient : str, default "norm"
+        What bounds a row's contribution: ``"norm"`` clips its gradient in the l2 norm; ``"truncate"``,
+        ``"smooth-truncate"`` and ``"trim"`` damp or leave out extreme coordinates (`heavy_tailed`); ``"coordinate"``,
+        ``"residual"`` and ``"shrink"`` bound single coordinates, features and residuals (`high_dimensional`).
+    rows : {"all", "sample", "split"}
+        Each round reads all rows, a Poisson sample of them, or a part of its own (so that all rounds are one pass).
     combine : {"auto", "last", "tail-average"}
         What is returned: the last iterate or the mean of the last half. ``"auto"`` is the last one for ``rows="all"``
         and the mean for ``rows="sample"``.
@@ -88,14 +90,16 @@ class Minimizer(PrivateEstimator):
         ``gradient="norm"``.
     clip_norm : float, optional
         Public bound on the l2 norm of a row's gradient. Default: what ``row_norm`` and the loss imply; required
-        where the loss has no bounded derivative (squared).
+        where the loss has no bounded derivative (squared), unless ``second_moment`` is given instead: with
+        ``solver="gradient"`` the clip then balances bias and noise, and ``row_norm`` is not needed.
     fit_intercept : bool, default True
         Adds a constant feature as large as the others: ``row_norm / sqrt(n_features)``, which costs 1/(2 n_features)
         more noise (``feature_bound`` if that is given, 1 if neither is).
     n_rounds : int, optional
         Public number of gradients. Default: by the measured rule of the solver (`dpdist.central.convex`).
     step_size : float, optional
-        Public step size. Default: from a privately released smoothness (1 % of the budget).
+        Public step size. Default: from a privately released smoothness (1 % of the budget), or from the public guess
+        that features have mean square 1 (``feature_bound / 3`` squared) where rows are not bounded.
     n_inner : int, optional
         Public number of short rounds in each long one, for the variance-reduced solvers.
     batch_rate : float, default 0.02
@@ -105,9 +109,11 @@ class Minimizer(PrivateEstimator):
     feature_bound, residual_bound : float, optional
         Public bounds on a single feature and on a residual, for the gradients that need them.
     second_moment : float, optional
-        Public guess of the mean square of a coordinate of a row's gradient, for ``gradient="truncate"`` and the like.
+        Public guess of the mean square of a coordinate of a row's gradient, for ``gradient="truncate"``, ``"trim"``
+        and the like (`dpdist.central.heavy_tailed`).
     scale : float, optional
-        Public scale of the truncation. Default: what ``second_moment`` and the budget make best.
+        Public scale of the truncation; for ``gradient="trim"`` where coordinates are cut before. Default: what
+        ``second_moment`` and the budget make best.
     neighbours : {"replace-one", "add-or-remove-one"}
         Between which datasets the guarantee holds.
     n_public : int, optional
@@ -137,7 +143,7 @@ class Minimizer(PrivateEstimator):
         The released iterates (coefficients, then intercept) at which gradients were asked.
     n_iter_ : int
         The public number of rounds.
-    solver_ : str
+    solver_, solver_reason_ : str
     n_features_in_ : int
 
     Examples
@@ -236,7 +242,7 @@ class Minimizer(PrivateEstimator):
         self._check_parameters()
         dataset = as_dataset(self, X, y)
         prepare = self._prepare_labels(dataset.arrays["y"].dtype)
-        problem = self._problem(dataset.n_rows, self.n_features_in_)
+        problem = self._problem(dataset.n_rows, self.n_features_in_, dataset.schema.max_rows_per_unit)
         course = choose(problem)
         problem.budget.warn_if_delta_is_large(problem.n_rows)
         arrays = {"X": features, "y": prepare}
@@ -247,6 +253,7 @@ class Minimizer(PrivateEstimator):
                 solutions.append(course.solve(door))
         self._store(np.array(solutions), problem.intercept)
         self.solver_ = course.name
+        self.solver_reason_ = automatic(problem)[1] if problem.solver == "auto" else "asked for"
         self.n_iter_ = course.n_rounds
         return self
 
@@ -306,7 +313,7 @@ class Minimizer(PrivateEstimator):
         check_count("n_features", n_features)
         return self._problem(n_rows, n_features)
 
-    def _problem(self, n_rows: int, n_features: int) -> Problem:
+    def _problem(self, n_rows: int, n_features: int, rows_per_unit: int = 1) -> Problem:
         size = self.feature_bound or (self.row_norm or math.sqrt(n_features)) / math.sqrt(n_features)
         return Problem(
             loss=self._loss(),
@@ -317,6 +324,7 @@ class Minimizer(PrivateEstimator):
             budget=self._budget,
             neighbours=Neighbours(self.neighbours),
             n_problems=self._n_problems(),
+            rows_per_unit=rows_per_unit,
             intercept=size if self.fit_intercept else 0.0,
             **{name: getattr(self, name) for name in PUBLIC},
         )

@@ -17,6 +17,11 @@ from dpdist.losses import Loss
 from dpdist.privacy.budget import Neighbours
 
 
+def one_against_rest(y: NDArray[np.float64], target: int | None) -> NDArray[np.float64]:
+    """Class numbers as +1 for ``target`` and -1 for the others; labels as they are if there is no target."""
+    return y if target is None else np.where(np.isnan(y), np.nan, np.where(y == target, 1.0, -1.0))
+
+
 @dataclass(frozen=True)
 class GradientSum(Query):
     """Sum of clipped loss gradients ``clip(l'(<x, w>, y) x)`` of a generalised linear model.
@@ -41,12 +46,9 @@ class GradientSum(Query):
         return grid_for(self.clip_norm)
 
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        y = block["y"]
-        if self.target is not None:
-            y = np.where(np.isnan(y), np.nan, np.where(y == self.target, 1.0, -1.0))
         return glm_gradient(
             block["X"],
-            y,
+            one_against_rest(block["y"], self.target),
             state,
             self.loss,
             row_norm=self.row_norm,

@@ -358,7 +358,7 @@ def _run(record: RunRecord) -> dict[str, Any]:
                 "index": release.index,
                 "name": release.name,
                 "mechanism": release.mechanism,
-                "noise_std": release.noise_std,
+                "noise_std": release.noise_std if math.isfinite(release.noise_std) else None,
                 "sensitivity": release.sensitivity,
                 "cost": release.cost,
                 "recorded": release.when,

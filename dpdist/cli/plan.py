@@ -69,12 +69,18 @@ def _items(items: list[dict[str, Any]]) -> str:
         {
             **item,
             "rows": " ".join(part for part in (item["sampling"], item["fold"]) if part) or "all",
-            "noise": item["noise_std"] if item["noise_std"] is not None else f"{item['noise_multiplier']:.6g} x",
+            "noise": _noise(item),
         }
         for item in items
     ]
     titles = {"name": "Release", "count": "Times", "mechanism": "Mechanism", "rows": "Rows", "noise": "Noise (std)"}
     return as_table(rows, {**titles, "sensitivity": "Sensitivity"})
+
+
+def _noise(item: dict[str, Any]) -> Any:
+    if item["noise_multiplier"] is None:
+        return "not public"
+    return item["noise_std"] if item["noise_std"] is not None else f"{item['noise_multiplier']:.6g} x"
 
 
 def _memory(memory: dict[str, Any] | None) -> list[tuple[str, str]]:

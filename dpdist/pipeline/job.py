@@ -21,7 +21,7 @@ from dpdist.pipeline.sections import KEYS, Sections
 from dpdist.pipeline.values import Reader, parameters_of, shown
 from dpdist.pipeline.yaml_lines import Entry, JobError, Problem, parse, read_text
 
-__all__ = ["Job", "JobError", "load_job", "locating", "make_estimator"]
+__all__ = ["Job", "JobError", "job_of", "load_job", "locating", "make_estimator", "override", "put"]
 
 _SECRET = re.compile("secret|key|token|password", re.IGNORECASE)
 
@@ -89,7 +89,12 @@ def load_job(path: str | os.PathLike[str], settings: Sequence[str] = ()) -> Job:
         text = f"expected keys with values ({', '.join(KEYS)}), got {shown(root.value)}"
         raise JobError(source, [Problem("", root.where, text)])
     for setting in settings:
-        _override(root, setting, source, problems)
+        override(root, setting, source, problems)
+    return job_of(root, source, problems)
+
+
+def job_of(root: Entry, source: str, problems: list[Problem]) -> Job:
+    """The job that a parsed mapping describes; `JobError` names what is wrong with it, and the ``problems`` so far."""
     sections = Sections(root, Reader(problems))
     method = sections.method()
     estimator = sections.estimator(method)
@@ -148,30 +153,37 @@ def _named(text: str, parameters: Iterable[str]) -> str | None:
     return next((keys[name[0]] for name in names if name and name[0] in keys), None)
 
 
-def _override(root: Entry, setting: str, source: str, problems: list[Problem]) -> None:
-    """Put the value of ``a.b=value`` into the tree, making the mappings on the way."""
+def override(root: Entry, setting: str, source: str, problems: list[Problem]) -> None:
+    """Put the value of ``a.b=value``, the argument of a ``--set``, into the tree."""
     key, equals, text = (part.strip() for part in setting.partition("="))
-    names = key.split(".")
     secret = _SECRET.search(key) or key.startswith("data.storage_options")
     value = "***" if secret else without_secrets(text)
     where = f"--set {key}{equals}{value if len(value) <= 60 else value[:57] + '...'}"
-    if not equals or not all(names):
+    if not equals or not all(key.split(".")):
         problems.append(Problem("", where, "expected key=value, for example --set budget.epsilon=0.5"))
         return
+    try:
+        entry = parse(text, source, problems, where)
+    except JobError as error:
+        problems += error.problems
+    else:
+        put(root, key, entry, problems)
+
+
+def put(root: Entry, key: str, value: Entry, problems: list[Problem]) -> None:
+    """Set a dotted key of the tree, making the mappings on the way."""
+    names = key.split(".")
     entry = root
     for depth, name in enumerate(names[:-1], start=1):
         below = entry.value.get(name)
         if below is None or below.value is None:
-            below = entry.value[name] = Entry({}, where)
+            below = entry.value[name] = Entry({}, value.where)
         if not isinstance(below.value, dict):
             text = f"it is {shown(below.value)} ({below.where}) and has no keys; set it as a whole"
-            problems.append(Problem(".".join(names[:depth]), where, text))
+            problems.append(Problem(".".join(names[:depth]), value.where, text))
             return
         entry = below
-    try:
-        entry.value[names[-1]] = parse(text, source, problems, where)
-    except JobError as error:
-        problems += error.problems
+    entry.value[names[-1]] = value
 
 
 def _line(problem: Problem) -> tuple[bool, int]:

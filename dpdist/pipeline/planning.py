@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -65,7 +66,8 @@ def checked(job: Job, size: Size) -> tuple[Any, Plan]:
 def passes(plan: Plan, names: Sequence[str]) -> float:
     """How often the data is gone through for releases of these names: a sample or a fold counts as its share."""
     counts = Counter(names)
-    return float(round(sum(n * plan[name].rate * _share_of_rows(plan, plan[name]) for name, n in counts.items()), 9))
+    asked = (n * plan[name].passes * plan[name].rate * _share_of_rows(plan, plan[name]) for name, n in counts.items())
+    return float(round(sum(asked), 9))
 
 
 def memory(size: Size, n_threads: int, workers_memory: float) -> dict[str, Any]:
@@ -139,8 +141,9 @@ def _lines(model: Any, plan: Plan, size: Size) -> list[dict[str, Any]]:
     for item, line in zip(plan.items, plan.describe(), strict=True):
         sensitivity = sensitivities.get(item.name)
         scaled = None if sensitivity is None else sensitivity * size.max_rows_per_unit
-        noise = None if scaled is None else float(item.mechanism.noise_std(scaled))
-        multiplier = float(item.mechanism.noise_std(1.0))
+        per_unit = float(item.mechanism.noise_std(1.0))
+        multiplier = None if math.isnan(per_unit) else per_unit  # NaN: the scale of the noise follows the data
+        noise = None if scaled is None or multiplier is None else float(item.mechanism.noise_std(scaled))
         lines.append({**line, "sensitivity": scaled, "noise_std": noise, "noise_multiplier": multiplier})
     return lines
 

@@ -15,121 +15,29 @@ import functools
 import hashlib
 import json
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import sklearn.linear_model
 import zarr
-from numpy.typing import NDArray
 from scipy.special import log_expit, log_softmax
 from sklearn.base import is_classifier, is_regressor
 
-from dpdist.data import Dataset, synthetic
+from dpdist.data import Dataset, heavy_columns, lookalikes, sparse, synthetic
 from dpdist.data.schema import ATTRIBUTE
 from dpdist.data.writing import resolved, shown
 from dpdist.errors import DataError
 from dpdist.losses import LOSSES, Logistic
+from dpdist.pipeline.yardsticks import Array, Distance, Excess, LogLoss, MeanDistance, WrongClass, Yardstick
 
 FRESH_BYTES = 2**26
 """Memory for fresh rows, of which there are at most 20 000."""
 REFERENCE_BYTES = 2**28
 """Memory for the training rows of the fit without privacy; of a larger dataset it gets the first rows only."""
 
-Array = NDArray[Any]
 Keys = Mapping[str, Any]
-
-
-class Yardstick(Protocol):
-    """Errors of predictions against the known truth, on fresh rows."""
-
-    def error(self, model: Any) -> float:
-        """Of a fitted model."""
-        ...
-
-    def trivial(self) -> float:
-        """Of predicting nothing."""
-        ...
-
-    def reference(self, X: Array, y: Array) -> Any:
-        """A model that is fitted without privacy."""
-        ...
-
-    @property
-    def what(self) -> str:
-        """What the errors measure."""
-        ...
-
-
-@dataclass(frozen=True)
-class Excess:
-    """Regression: mean of half the squared distance between predictions and the true mean of ``y``."""
-
-    X: Array
-    truth: Array
-
-    what = "excess squared loss (half the squared distance to the true mean), on fresh rows"
-
-    def error(self, model: Any) -> float:
-        return float(np.mean((np.ravel(model.predict(self.X)) - self.X @ self.truth) ** 2) / 2)
-
-    def trivial(self) -> float:
-        return float(np.mean((self.X @ self.truth) ** 2) / 2)
-
-    def reference(self, X: Array, y: Array) -> Any:
-        return sklearn.linear_model.LinearRegression().fit(X, y)
-
-
-@dataclass(frozen=True)
-class Classes:
-    """Classification with known probabilities of the labels at every fresh row."""
-
-    X: Array
-    log_probabilities: Array
-    labels: Array
-
-    def reference(self, X: Array, y: Array) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "did not converge" is of no interest to who asked for a private model
-            return sklearn.linear_model.LogisticRegression(max_iter=1000).fit(X, y)
-
-
-@dataclass(frozen=True)
-class LogLoss(Classes):
-    """Mean Kullback-Leibler divergence of predicted from true probabilities, which is the excess log-loss."""
-
-    what = "excess log-loss over the true probabilities, on fresh rows"
-
-    def error(self, model: Any) -> float:
-        return self._divergence(_log_probabilities(model, self.X, self.labels))
-
-    def trivial(self) -> float:
-        return self._divergence(np.full_like(self.log_probabilities, -math.log(len(self.labels))))
-
-    def _divergence(self, predicted: Array) -> float:
-        p = np.exp(self.log_probabilities)
-        return float(np.mean(np.sum(p * (self.log_probabilities - predicted), axis=1)))
-
-
-@dataclass(frozen=True)
-class WrongClass(Classes):
-    """Probability of a wrong label minus that of the best possible rule: for models without probabilities."""
-
-    what = "excess probability of a wrong class over the best possible rule, on fresh rows"
-
-    def error(self, model: Any) -> float:
-        position = np.argsort(self.labels)
-        return self._excess(position[np.searchsorted(self.labels, model.predict(self.X), sorter=position)])
-
-    def trivial(self) -> float:
-        return self._excess(np.zeros(len(self.X), dtype=int))
-
-    def _excess(self, chosen: Array) -> float:
-        p = np.exp(self.log_probabilities)
-        return float(np.mean(p.max(axis=1) - p[np.arange(len(p)), chosen]))
 
 
 @dataclass(frozen=True)
@@ -140,13 +48,20 @@ class Generated:
     truth: Array
     _yardstick: Callable[[Any], Yardstick] = field(repr=False)
 
+    def yardstick(self, model: Any) -> Yardstick:
+        """How models such as this one are judged."""
+        return self._yardstick(model)
+
+    def reference(self, yardstick: Yardstick) -> Any:
+        """A model without privacy, fitted to as many of the first rows as memory allows; None if all labels agree."""
+        rows = self.dataset.read(0, self._n_reference)
+        y = rows.get("y")
+        return yardstick.reference(rows["X"], y) if y is None or len(np.unique(y)) > 1 else None
+
     def metrics(self, model: Any) -> dict[str, Any]:
         """``error``, ``nonprivate_error``, ``trivial_error`` and ``what`` they measure."""
-        yardstick = self._yardstick(model)
-        row = sum(spec.row_bytes for spec in self.dataset.arrays.values())
-        n = min(self.dataset.n_rows, max(1, REFERENCE_BYTES // row))
-        rows = self.dataset.read(0, n)
-        reference = yardstick.reference(rows["X"], rows["y"]) if len(np.unique(rows["y"][:n])) > 1 else None
+        yardstick, n = self.yardstick(model), self._n_reference
+        reference = self.reference(yardstick)
         part = "" if n == self.dataset.n_rows else f"; without privacy: fitted to the first {n} rows"
         return {
             "error": yardstick.error(model),
@@ -154,6 +69,11 @@ class Generated:
             "trivial_error": yardstick.trivial(),
             "what": yardstick.what + part,
         }
+
+    @property
+    def _n_reference(self) -> int:
+        row = sum(spec.row_bytes for spec in self.dataset.arrays.values())
+        return min(self.dataset.n_rows, max(1, REFERENCE_BYTES // row))
 
 
 @dataclass(frozen=True)
@@ -165,8 +85,8 @@ class Problem:
     name, title : str
     keys : mapping
         What a job may set under ``data``, with the defaults.
-    task : {"classes", "numbers"}
-        What the labels are.
+    task : {"classes", "numbers", "columns"}
+        What the labels are; "columns" has none, and their means are wanted.
 
     Examples
     --------
@@ -203,6 +123,12 @@ class Problem:
         offered = estimator.get_params().get("classes")
         signs = _takes_signs(estimator)
         name = type(estimator).__name__
+        if (self.task == "columns") == hasattr(estimator, "predict"):
+            raise DataError(
+                f"{name} needs labels, and the problem {self.name!r} has none"
+                if self.task == "columns"
+                else f"{name} estimates the means of columns, which the problem {self.name!r} does not tell"
+            )
         if labels is None:
             if is_classifier(estimator) or signs:
                 raise DataError(f"{name} needs classes, and the labels of the problem {self.name!r} are numbers")
@@ -227,9 +153,10 @@ class Problem:
             dataset, truth = _stored(sample, store, identity), sample(1)[1]
         else:
             dataset, truth = sample(n)
-            rows = dataset.read(0, n)
-            y = rows["y"] if recode is None else np.where(rows["y"] == 1, recode[1], recode[0])
-            dataset = Dataset.from_arrays(X=rows["X"], y=y, dataset_id=self.dataset_id(data), row_order="arrival")
+            rows: dict[str, Any] = dict(dataset.read(0, n))
+            if recode is not None:
+                rows["y"] = np.where(rows["y"] == 1, recode[1], recode[0])
+            dataset = Dataset.from_arrays(dataset_id=self.dataset_id(data), row_order="arrival", **rows)
         n_fresh = min(20_000, max(1, FRESH_BYTES // (8 * d)))
         elsewhere = {**values, "random_state": values["random_state"] + 2**40, "dtype": "float64"}
         fresh = self._sample(n_fresh, n_features=d, **elsewhere)[0].read(0, n_fresh)["X"]
@@ -248,7 +175,7 @@ class Problem:
         return {"generator": self.name, **values, "labels": self._labels(values)}
 
     def _labels(self, values: Keys) -> list[Any] | None:
-        if self.task == "numbers":
+        if self.task != "classes":
             return None
         return list(values["labels"]) if "labels" in values else list(range(values["n_classes"]))
 
@@ -256,8 +183,8 @@ class Problem:
 def _checked(key: str, value: Any, default: Any) -> Any:
     """The value in the type of the default; ranges are left to the generator, where they are its own."""
     whole = isinstance(value, int) and not isinstance(value, bool)
-    if key in ("n", "d", "random_state", "n_classes"):
-        low = {"random_state": 0, "n_classes": 2}.get(key, 1)
+    if key in ("n", "d", "random_state", "n_classes", "n_nonzero"):
+        low = {"random_state": 0, "n_classes": 2, "n_nonzero": 0}.get(key, 1)
         if not whole or value < low:
             raise DataError(f"data.{key} must be an integer >= {low}, got {value!r}")
     elif key == "labels":
@@ -299,21 +226,11 @@ def _stored(sample: Callable[..., tuple[Dataset, Array]], store: str, identity: 
 
 def _loss(estimator: Any) -> Any:
     loss = getattr(estimator, "loss", None)
-    return LOSSES.get(loss) if isinstance(loss, str) else loss
+    return LOSSES[loss]() if isinstance(loss, str) and loss in LOSSES else loss
 
 
 def _takes_signs(estimator: Any) -> bool:
     return getattr(_loss(estimator), "labels", None) == "signs"
-
-
-def _log_probabilities(model: Any, X: Array, labels: Array) -> Array:
-    """One column per label, in the order of ``labels``."""
-    if not hasattr(model, "predict_log_proba"):
-        u = np.ravel(model.decision_function(X))  # signs: the labels are -1 and +1, in this order or the other
-        columns = {-1: log_expit(-u), 1: log_expit(u)}
-        return np.column_stack([columns[int(label)] for label in labels])
-    predicted = model.predict_log_proba(X)
-    return predicted[:, [list(model.classes_).index(label) for label in labels]]
 
 
 def _classes(X: Array, log_probabilities: Array, labels: list[Any]) -> Callable[[Any], Yardstick]:
@@ -333,8 +250,28 @@ def _judge_multiclass(X: Array, truth: Array, values: Keys) -> Callable[[Any], Y
     return _classes(X, log_softmax((X @ truth.T) * (math.sqrt(X.shape[1]) / 2), axis=1), values["labels"])
 
 
+def _judge_table(X: Array, truth: Array, values: Keys) -> Callable[[Any], Yardstick]:
+    return _classes(X, np.column_stack([log_expit(-X @ truth), log_expit(X @ truth)]), values["labels"])
+
+
+def _judge_skewed_logit(X: Array, truth: Array, values: Keys) -> Callable[[Any], Yardstick]:
+    location, scale = lookalikes.LOG_LOGISTIC
+    # P(e < -<x, truth>), with e + mean log-logistic; where it is impossible, as good as impossible
+    level = np.maximum(lookalikes.LOG_LOGISTIC_MEAN - X @ truth, 1e-30)
+    margin = (np.log(level) - location) / scale
+    return _classes(X, np.column_stack([log_expit(-margin), log_expit(margin)]), values["labels"])
+
+
 def _judge_linear(X: Array, truth: Array, values: Keys) -> Callable[[Any], Yardstick]:
     return lambda model: Excess(X, truth)
+
+
+def _judge_heavy(X: Array, truth: Array, values: Keys) -> Callable[[Any], Yardstick]:
+    return lambda model: Distance(truth)
+
+
+def _judge_columns(X: Array, truth: Array, values: Keys) -> Callable[[Any], Yardstick]:
+    return lambda model: MeanDistance(truth)
 
 
 _COMMON: Keys = {"n": 100_000, "d": 20, "random_state": 0}
@@ -366,6 +303,86 @@ PROBLEMS: Mapping[str, Problem] = MappingProxyType(
                 MappingProxyType({**_COMMON, "noise": "gaussian", "noise_std": 0.1, "signal": 1.0, **_STORED}),
                 "numbers",
                 synthetic.linear,
+                _judge_linear,
+            ),
+            Problem(
+                "heavy",
+                "regression with skewed heavy-tailed noise, e log-normal; features normal, Student's t or skewed",
+                MappingProxyType({**_COMMON, "d": 10, "law": "normal", **_STORED}),
+                "numbers",
+                synthetic.heavy,
+                _judge_heavy,
+            ),
+            Problem(
+                "heavy-columns",
+                "means: columns of heavy-tailed numbers around the truth, log-normal, Student's t or Pareto",
+                MappingProxyType({**_COMMON, "d": 1, "law": "lognormal", "signal": 1.0, "n_nonzero": 0, **_STORED}),
+                "columns",
+                heavy_columns.heavy_columns,
+                _judge_columns,
+            ),
+            Problem(
+                "heavy-sparse",
+                "sparse regression with heavy tails: features t with 5 degrees of freedom, noise t with 3",
+                MappingProxyType({**_COMMON, "d": 200, "noise_std": 0.5, "outliers": 0.0, **_STORED}),
+                "numbers",
+                sparse.heavy_sparse,
+                _judge_heavy,
+            ),
+            Problem(
+                "heavy-logistic",
+                "two classes, sparse, heavy tails: features t with 4 degrees of freedom, P(y = 1) logistic",
+                MappingProxyType({**_COMMON, "d": 200, "labels": (0, 1), **_STORED}),
+                "classes",
+                sparse.heavy_logistic,
+                _judge_table,
+            ),
+            Problem(
+                "sparse-l1",
+                "two classes, sparse rows like word counts of norm 1, a sparse truth: P(y = 1) logistic in <x, truth>",
+                MappingProxyType({**_COMMON, "d": 1000, "n_nonzero": 20, "labels": (0, 1), **_STORED}),
+                "classes",
+                synthetic.sparse_l1,
+                _judge_table,
+            ),
+            Problem(
+                "skewed-logit",
+                "two classes by a threshold with skewed noise: y = 1 where <x, truth> + e < 0, e log-logistic",
+                MappingProxyType({**_COMMON, "rows": "normal", "signal": 1.0, "labels": (0, 1), **_STORED}),
+                "classes",
+                lookalikes.skewed_logit,
+                _judge_skewed_logit,
+            ),
+            Problem(
+                "covertype-like",
+                "two classes: a table like Covertype, 10 numbers and one-hot blocks of 4 and 40, rows of norm 1",
+                MappingProxyType({**_COMMON, "d": 54, "signal": 6.0, "labels": (0, 1), **_STORED}),
+                "classes",
+                lookalikes.covertype_like,
+                _judge_table,
+            ),
+            Problem(
+                "ijcnn-like",
+                "two classes, 9.7 % positive: a table like IJCNN, a one-hot block and a series, rows of norm 1",
+                MappingProxyType({**_COMMON, "d": 22, "signal": 6.0, "labels": (0, 1), **_STORED}),
+                "classes",
+                lookalikes.ijcnn_like,
+                _judge_table,
+            ),
+            Problem(
+                "adult-like",
+                "two classes, 24 % positive: a table like Adult, 6 numbers (two heavy-tailed) and 100 levels",
+                MappingProxyType({**_COMMON, "n": 30_000, "d": 106, "signal": 3.0, "labels": (0, 1), **_STORED}),
+                "classes",
+                lookalikes.adult_like,
+                _judge_table,
+            ),
+            Problem(
+                "adult-like-income",
+                "regression on the table of adult-like: y = <x, truth> + e, e log-normal",
+                MappingProxyType({**_COMMON, "n": 30_000, "d": 106, "signal": 3.0, **_STORED}),
+                "numbers",
+                functools.partial(lookalikes.adult_like, target="number"),
                 _judge_linear,
             ),
         )

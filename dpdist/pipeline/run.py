@@ -8,6 +8,7 @@ for generated data only.
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -163,7 +164,8 @@ def _release(release: Any) -> dict[str, Any]:
         "index": int(release.index),
         "name": release.name,
         "shape": list(value.shape),
-        "noise_std": float(release.noise_std),
+        # a noise whose scale follows the data has no public size
+        "noise_std": None if math.isnan(release.noise_std) else float(release.noise_std),
         "sensitivity": float(release.sensitivity),
         "rms": float(np.sqrt(np.mean(value**2))),
     }

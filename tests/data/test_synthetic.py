@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from dpdist.data import Dataset
-from dpdist.data.synthetic import linear, logit, multiclass
+from dpdist.data.sparse import heavy_logistic, heavy_sparse, spiky_sparse
+from dpdist.data.synthetic import linear, logit, multiclass, sparse_l1
 from dpdist.errors import DataError
 
 GENERATORS: list[Any] = [
@@ -18,6 +19,8 @@ GENERATORS: list[Any] = [
     lambda n, **options: linear(n, 6, **options),
     lambda n, **options: linear(n, 6, noise="t3", **options),
     lambda n, **options: multiclass(n, 6, 4, **options),
+    lambda n, **options: heavy_sparse(n, 9, outliers=0.1, **options),
+    lambda n, **options: heavy_logistic(n, 6, **options),
 ]
 
 
@@ -114,3 +117,73 @@ def test_refusals() -> None:
     ):
         with pytest.raises(DataError):
             call()
+
+
+def test_heavy_tails_follow_their_laws() -> None:
+    """Kolmogorov-Smirnov at a false-alarm probability below 1e-6 each (and the seeds are fixed)."""
+    data, truth = heavy_sparse(50_000, 8, coefficients=(0.25, -0.25), noise_std=0.25, random_state=3)
+    X, y = everything(data)
+    assert truth.tolist() == [0.25, -0.25] + [0.0] * 6
+    assert stats.kstest(X[:, 3], stats.t(5, scale=0.6**0.5).cdf).pvalue > 1e-6
+    assert stats.kstest(y - X @ truth, stats.t(3, scale=0.25 * 3**-0.5).cdf).pvalue > 1e-6
+    X, y = everything(heavy_sparse(50_000, 8, outliers=0.1, random_state=3)[0])
+    assert abs(np.mean(np.abs(y) == 20) - 0.1) < 0.01
+    assert np.all(y[np.abs(y) == 20] == 20 * np.sign(X[np.abs(y) == 20, 7]))
+    X, y = everything(heavy_logistic(50_000, 8, random_state=3)[0])
+    truth = np.array([1.2, -1.2, 0.9, -0.9, 0, 0, 0, 0])
+    assert stats.kstest(X[:, 3], stats.t(4, scale=0.5**0.5).cdf).pvalue > 1e-6
+    # the published log-loss of the truth in this setting
+    assert np.logaddexp(0, -(2.0 * y - 1) * (X @ truth)).mean() == pytest.approx(0.47, abs=0.01)
+
+
+def test_spikes_hold_the_mean() -> None:
+    data, mean = spiky_sparse(20_000, 30, n_nonzero=4, second_moment=2.0, share=0.02, random_state=1)
+    assert list(data.arrays) == ["X"]
+    X = data.read(0, data.n_rows)["X"]
+    spikes = X[X.any(axis=1)]
+    assert abs(len(spikes) / 20_000 - 0.02) < 0.006  # 6 standard deviations
+    np.testing.assert_allclose(spikes[0], mean / 0.02)
+    assert np.count_nonzero(mean) == 4 and np.allclose(np.abs(spikes[0][mean != 0]), 10.0)
+
+
+@pytest.mark.parametrize(
+    "generate",
+    [
+        lambda: heavy_sparse(10, 3),
+        lambda: heavy_sparse(10, 7, outliers=0.1),
+        lambda: heavy_sparse(10, 9, outliers=1.1),
+        lambda: heavy_sparse(10, 9, degrees=2.0),
+        lambda: heavy_logistic(10, 9, coefficients=()),
+        lambda: spiky_sparse(10, 3, n_nonzero=4),
+        lambda: spiky_sparse(10, 3, n_nonzero=1, share=2.0),
+    ],
+)
+def test_impossible_settings_are_refused(generate: Any) -> None:
+    with pytest.raises(DataError):
+        generate()
+
+
+def test_sparse_rows_follow_their_law() -> None:
+    """Frequencies of columns and labels; six standard deviations (and the seed is fixed)."""
+    n, d = 50_000, 40
+    data, truth = sparse_l1(n, d, n_nonzero=3, coefficient=4.0, n_draws=5, random_state=7)
+    X, y = everything(data)
+    assert sorted(np.abs(truth)) == [0.0] * 37 + [4.0] * 3 and truth[:3].all()
+    counts = np.count_nonzero(X, axis=1)
+    assert counts.min() >= 1 and counts.max() == 5
+    np.testing.assert_allclose(X.max(axis=1), np.minimum(1 / np.sqrt(counts), 0.5))
+    np.testing.assert_allclose(X.sum(axis=1), counts * X.max(axis=1))  # all entries of a row are equal
+    reach = np.arange(1, d + 1) ** -0.7
+    hit = 1 - (1 - reach / reach.sum()) ** 5
+    assert np.all(np.abs((X > 0).mean(axis=0) - hit) < 6 * np.sqrt(hit / n))
+    probability = 1 / (1 + np.exp(-X @ truth))
+    for low, high in ((0.0, 0.3), (0.3, 0.7), (0.7, 1.0)):
+        chosen = (probability >= low) & (probability <= high)
+        assert chosen.sum() > 1000
+        assert abs(np.sum(y[chosen] - probability[chosen])) < 6 * np.sqrt(chosen.sum()) / 2
+
+
+@pytest.mark.parametrize("options", [{"n_nonzero": 0}, {"n_features": 0}, {"n_draws": 0}])
+def test_impossible_sparse_rows_are_refused(options: Any) -> None:
+    with pytest.raises(DataError):
+        sparse_l1(10, **options)

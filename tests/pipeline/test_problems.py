@@ -20,7 +20,7 @@ def test_the_same_parameters_are_the_same_dataset(name):
     problem = PROBLEMS[name]
     one, two = problem.generate(SMALL), problem.generate({**SMALL, "random_state": 0})
     assert one.dataset.id == two.dataset.id == problem.dataset_id(SMALL)
-    for array in ("X", "y"):
+    for array in one.dataset.arrays:
         assert np.array_equal(one.dataset.read(0, 3000)[array], two.dataset.read(0, 3000)[array])
     ids = {problem.dataset_id({**SMALL, **other}) for other in ({}, {"n": 3001}, {"d": 5}, {"random_state": 1})}
     assert len(ids) == 4

@@ -56,10 +56,12 @@ def test_the_job_schema_knows_what_there_is():
     }
     assert generators == set(PROBLEMS)
     for method in METHODS.values():
+        budget = {"epsilon": 1.0, "delta": 0.0 if method.guarantee == "epsilon" else 1e-6}
+        good = {**GOOD, "budget": budget}
         for estimator in method.estimators:
-            assert JOB.is_valid({**GOOD, "method": method.id, "estimator": estimator, "params": {}})
+            assert JOB.is_valid({**good, "method": method.id, "estimator": estimator, "params": {}})
             for fixed, value in method.parameters.items():
-                job = {**GOOD, "method": method.id, "estimator": estimator, "params": {fixed: value}}
+                job = {**good, "method": method.id, "estimator": estimator, "params": {fixed: value}}
                 assert not JOB.is_valid(job)
     for loss in LOSSES:
         assert JOB.is_valid({**GOOD, "estimator": "Minimizer", "params": {"loss": loss}})

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression
+from dpdist.constraints import L1Ball
 from dpdist.engine import workers
 
 N, D = 3000, 4
@@ -68,6 +69,13 @@ MODELS = {
     "logistic": lambda **k: LogisticRegression(classes=[0, 1], **k),
     "accelerated": lambda **k: LogisticRegression(classes=[0, 1], solver="accelerated", **k),
     "sampled": lambda **k: LogisticRegression(classes=[0, 1], rows="sample", n_rounds=10, batch_rate=0.1, **k),
+    # the noise of a difference is a function of released values; with steps that long its bound is always the largest
+    "svrg": lambda **k: LogisticRegression(
+        classes=[0, 1], solver="svrg", n_rounds=2, n_inner=4, batch_rate=0.1, step_size=1e9, **k
+    ),
+    "mirror": lambda **k: LogisticRegression(
+        classes=[0, 1], solver="accelerated-mirror", constraint=L1Ball(5.0), n_rounds=5, **k
+    ),
     "three classes": lambda **k: LogisticRegression(classes=[0, 1, 2], n_rounds=3, **k),
     "squared": lambda **k: LinearRegression(clip_norm=1.0, **k),
 }
