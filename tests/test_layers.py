@@ -37,7 +37,7 @@ OUTSIDE = {
     "data": {"numpy", "zarr", "pyarrow"},
     "engine": {"numpy", "dask", "distributed"},
     "central": {"numpy", "scipy", "sklearn"},
-    "pipeline": {"numpy", "scipy", "sklearn", "yaml", "zarr"},
+    "pipeline": {"matplotlib", "numpy", "pyarrow", "scipy", "sklearn", "yaml", "zarr"},
     "cli": {"click", "rich", "zarr"},
 }
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")

@@ -27,6 +27,8 @@ COMMANDS = {
     "plan": "Show the noise and the cost of a job; reads no data.",
     "run": "Run a job: fit, charge the budget, write the results.",
     "report": "Write the report page of a run.",
+    "figures": "Compare methods on generated data, as pictures.",
+    "audit": "Try to catch a method leaking more than it claims.",
     "budget": "Show, set and look back on what is spent on a dataset.",
     "schema": "Print the JSON schemas of jobs and results.",
     "completion": "Print the completion script of a shell.",

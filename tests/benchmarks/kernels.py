@@ -9,8 +9,10 @@ import numpy as np
 from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
+from dpdist.kernels.coordinate_gradients import coordinate_gradient
 from dpdist.kernels.gradients import glm_gradient
 from dpdist.kernels.grid import grid_for
+from dpdist.kernels.truncation import ScalarMap, SmoothTruncation, SoftTruncation
 from dpdist.losses import Logistic
 from tests.benchmarks.measure import benchmark, best_of
 
@@ -40,6 +42,24 @@ def gradient_vs_numpy() -> tuple[float, str]:
     with threadpool_limits(1):
         plain, ours = best_of(lambda: X.T @ (expit(X @ w) - t), lambda: gradient(X, y, w))
     return plain / ours, "NumPy's non-private X.T @ (sigmoid(X @ w) - y) takes this many times as long"
+
+
+def robust(bounded: ScalarMap) -> np.ndarray:
+    X, y, w = rows()
+    return coordinate_gradient(X, y, w, Logistic(), bounded, grid=grid_for(bounded.bound))
+
+
+@benchmark("robust-pass", "<= 1.5")
+def robust_pass() -> tuple[float, str]:
+    clipped, soft = best_of(lambda: gradient(*rows()), lambda: robust(SoftTruncation(1.0)))
+    return soft / clipped, "a soft-truncated gradient pass over 1e6 x 50, one core, takes this many times a clipped one"
+
+
+@benchmark("robust-pass-smooth", "<= 3")
+def robust_pass_smooth() -> tuple[float, str]:
+    one, nine = SmoothTruncation(1.0), SmoothTruncation(9.2)
+    clipped, smooth, smoother = best_of(lambda: gradient(*rows()), lambda: robust(one), lambda: robust(nine))
+    return smooth / clipped, f"the same for the smoothed truncation with beta = 1; {smoother / clipped:.2f} for 9.2"
 
 
 @benchmark("gradient-two-threads", ">= 1.5")

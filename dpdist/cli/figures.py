@@ -1,0 +1,172 @@
+"""``dpdist figures``: compare methods on generated data, as pictures."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpdist.cli.output import as_json, as_list, as_table, deliver
+from dpdist.errors import DpdistError
+
+if TYPE_CHECKING:
+    from dpdist.pipeline.figure import Cell
+    from dpdist.pipeline.figures import Tell
+
+FOLDER = "pipelines/figures"
+EVERY = 5.0
+"""Seconds between lines of progress, where there is no terminal."""
+
+
+@click.command("figures")
+@click.argument("names", metavar="[ID]...", nargs=-1)
+@click.option(
+    "--preset", type=click.Choice(["quick", "full"]), default="quick", show_default=True, help="How much to run."
+)
+@click.option("--seeds", type=click.IntRange(1), metavar="N", help="Number of seeds, in place of the preset's.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of all jobs; repeatable.")
+@click.option("--output", default="figures", show_default=True, metavar="DIR", help="Directory for the results.")
+@click.option("--folder", default=FOLDER, show_default=True, metavar="DIR", help="Where the files of the figures are.")
+@click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def command(
+    names: tuple[str, ...],
+    preset: str,
+    seeds: int | None,
+    settings: tuple[str, ...],
+    output: str,
+    folder: str,
+    json_: bool,
+    quiet: bool,
+) -> None:
+    """Draw figures that compare methods on generated data; without ID, list them.
+
+    ID is the name of a file in pipelines/figures of the source (fig-3.1), or the path of a YAML file of your own. It
+    says which methods to run, on which data, and what to vary: the budget, the number of rows or features, or the
+    passes over the data of one run. The errors are against the known truth, over several seeds, beside those without
+    privacy and those of ignoring the data. All runs are simulations on generated data, and no budget is spent.
+
+    The results are ID.svg and ID.png, and all numbers with seeds and guarantees as ID.parquet. Finished runs are kept
+    in ID.runs: after Ctrl-C the same command goes on. The preset quick takes seconds to a minute, full the sizes of the
+    published experiments, up to hours.
+
+    \b
+    Examples:
+      dpdist figures
+      dpdist figures fig-3.1
+      dpdist figures fig-3.1 fig-3.3 --preset full --output results
+      dpdist figures fig-3.8 --seeds 10 --set budget.delta=1e-6
+      dpdist figures mine.yaml --json | jq '.figures[].files.svg'
+    """
+    from dpdist.pipeline.figure import load_figure, titles
+    from dpdist.pipeline.figures import run_figure
+
+    if not names:
+        found = {path.stem: titles(path) for path in sorted(Path(folder).glob("*.yaml"))}
+        if not found:
+            raise DpdistError(f"there are no figures in {folder}: run it in a checkout of the source, or name a file")
+        listed = [{"id": name, "title": title, "source": source} for name, (title, source) in found.items()]
+        deliver(as_json({"figures": listed}) if json_ else as_table(listed, {"id": "Figure", "title": "What it shows"}))
+        return
+    paths = [_path(name, folder) for name in names]
+    figures = [load_figure(path, preset, settings=settings, n_seeds=seeds) for path in paths]
+    records = []
+    for figure in figures:
+        with _going_on(), progress(figure.id, quiet) as tell:
+            records.append(run_figure(figure, output, tell=tell))
+        if not json_:
+            deliver(as_text(records[-1]) + "\n" * (figure is not figures[-1]))
+    if json_:
+        deliver(as_json({"figures": records}))
+
+
+def as_text(record: dict[str, Any]) -> str:
+    """What the runs of a figure returned, for people."""
+    facts = [
+        ("Figure", f"{record['id']}: {record['title']}" + (f" ({record['source']})" if record["source"] else "")),
+        ("Runs", f"preset {record['preset']}, seeds 0 to {record['seeds'] - 1}; simulations, on generated data"),
+        ("Written", ", ".join(record["files"].values())),
+    ]
+    titles = {
+        "panel": "Panel",
+        "series": "Series",
+        "line": "Line",
+        "x": "x",
+        "error": record["metric"].capitalize(),
+        "least": "Best",
+        "largest": "Worst",
+        "nonprivate_error": "Not private",
+        "trivial_error": "Trivial",
+        "epsilon": "Epsilon",
+        "delta": "Delta",
+        "passes": "Passes",
+    }
+    rows = [{key: _rounded(row[key]) for key in titles} for row in record["rows"]]
+    if all(row["line"] == "" for row in rows):
+        del titles["line"]
+    return "\n".join([as_list(facts), "", as_table(rows, titles)])
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.3g}") if isinstance(value, float) else value
+
+
+def _path(name: str, folder: str) -> Path:
+    """The file of a figure: a path, or a name in the folder."""
+    from dpdist.pipeline.yaml_lines import nearest
+
+    if name.endswith((".yaml", ".yml")) or os.sep in name:
+        return Path(name)
+    path = Path(folder) / f"{name}.yaml"
+    if not path.is_file():
+        known = [each.stem for each in Path(folder).glob("*.yaml")]
+        hint = nearest(name, known) if known else "run it in a checkout of the source, or name a YAML file"
+        raise DpdistError(f"there is no figure {name!r} in {folder}; {hint}")
+    return path
+
+
+@contextlib.contextmanager
+def _going_on() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        stopped.add_note("Finished runs are kept: the same command goes on.")
+        raise
+
+
+@contextlib.contextmanager
+def progress(name: str, quiet: bool = False) -> Iterator[Tell | None]:
+    """Show on stderr which run a figure is at: a bar on a terminal, else a line now and then."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
+            task = bar.add_task(name, total=None)
+            yield lambda done, total, cell: bar.update(
+                task, completed=done, total=total, description=f"{name}  {_words(cell)}"
+            )
+    else:
+        last = time.monotonic() - EVERY
+
+        def tell(done: int, total: int, cell: Cell) -> None:
+            nonlocal last
+            if time.monotonic() - last >= EVERY:
+                last = time.monotonic()
+                with contextlib.suppress(OSError, ValueError):
+                    click.echo(f"dpdist: {name}, run {done + 1} of {total} ({_words(cell)})", err=True)
+
+        yield tell
+
+
+def _words(cell: Cell) -> str:
+    data = cell.job.data
+    return f"{cell.series}, {data['n']:,} x {data['d']:,}, epsilon {cell.job.epsilon:g}, seed {cell.seed}"
