@@ -108,7 +108,7 @@ def test_string_labels(tmp_path: Path) -> None:
         {"order": "F"},
         {"filters": [zarr.codecs.TransposeCodec(order=(1, 0))]},
     ],
-    ids=str,
+    ids=lambda options: "+".join(options),
 )
 def test_foreign_format_3(tmp_path: Path, options: dict[str, Any]) -> None:
     group = zarr.open_group(tmp_path, mode="w", zarr_format=3)
