@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,7 +77,11 @@ class Browser:
 
     def accessible(self, *roles: str) -> list[tuple[str, str, str]]:
         """Role, name and description of everything with one of the roles, as assistive technology gets it."""
-        nodes = self.cdp("Accessibility.getFullAXTree")["nodes"]
+        deadline, size, nodes = time.monotonic() + 10, -1, self.cdp("Accessibility.getFullAXTree")["nodes"]
+        while len(nodes) != size and time.monotonic() < deadline:  # the tree is built some time after the page
+            size = len(nodes)
+            time.sleep(0.1)
+            nodes = self.cdp("Accessibility.getFullAXTree")["nodes"]
         return [
             (n["role"]["value"], n.get("name", {}).get("value", ""), n.get("description", {}).get("value", ""))
             for n in nodes

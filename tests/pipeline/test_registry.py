@@ -43,7 +43,7 @@ def test_the_entry_describes_its_estimators(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_outputs_are_fitted_attributes(name):
-    job = load_job(PIPELINES / f"{name}.yaml", ["data.n=2000", "data.d=3", "params.random_state=0"])
+    job = load_job(PIPELINES / f"{name}.yaml", ["data.n=2000", "params.random_state=0"])
     from dpdist.pipeline import inputs
 
     model = make_estimator(job).fit(inputs.load(job)[0])
