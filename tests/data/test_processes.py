@@ -68,5 +68,5 @@ def test_sources_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("kind", ["generated", "none", "zstd"])
 def test_writing_needs_constant_memory(tmp_path: Path, kind: str) -> None:
     peaks = [int(run(WRITE, kind, tmp_path / str(n), n, cwd=tmp_path)) for n in (60_000, 480_000)]
-    # 8 times the rows are 168 MB more of data; the peak may move by a few partitions of 3.3 MB.
-    assert peaks[1] < peaks[0] + 13_000, peaks
+    # 8 times the rows are 168 MB more of data; the peak may move by some partitions of 3.3 MB.
+    assert peaks[1] < peaks[0] + 20_000, peaks
