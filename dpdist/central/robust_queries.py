@@ -108,6 +108,13 @@ class _Trimmed(Query):
     def smoothness(self) -> float | None:
         return self.t
 
+    def check_rows(self, n_rows: int) -> None:
+        if n_rows != self.n_rows or n_rows <= 2 * self.n_trimmed:
+            raise BudgetError(
+                f"a mean that leaves out {self.n_trimmed} entries at either end was planned for {self.n_rows} rows, "
+                f"and there are {n_rows}: do not pass n_public under replace-one"
+            )
+
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         summary = self._extremes(block, state)
         ones = np.ones((len(block["X"]), 1), dtype=np.int64)
@@ -118,12 +125,8 @@ class _Trimmed(Query):
 
     def statistic(self, total: NDArray[Any]) -> tuple[NDArray[Any], float]:
         """Trimmed sums, and their smooth bounds in ``2**-SMOOTH_BITS`` units."""
-        count, summary = int(total[0, 0]), total[1:]
-        if count != self.n_rows or count <= 2 * self.n_trimmed:
-            raise BudgetError(
-                f"a mean that leaves out {self.n_trimmed} entries at either end was planned for {self.n_rows} rows, "
-                f"and there are {count}: do not pass n_public under replace-one"
-            )
+        summary = total[1:]
+        self.check_rows(int(total[0, 0]))
         bounds = order_statistics.smooth_bounds(summary, self.t, order_statistics.units_in(self.limit, self.grid))
         sums = order_statistics.trimmed_sums(summary)
         return np.stack([sums.astype(object), bounds]), self.grid

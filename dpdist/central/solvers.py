@@ -45,10 +45,10 @@ def course(problem: Problem) -> Course:
 def automatic(problem: Problem) -> tuple[str, str]:
     """The solver that ``"auto"`` takes, and why: from public numbers only.
 
-    Measured on row-normalised logistic problems (seed 000, section 3.1.5): one release of a minimiser with a random
-    linear term has a third to a tenth of the error of noisy gradients, at any size and budget, but takes about
-    ``20 sqrt(curvature/alpha)`` passes. Of the loops with noisy gradients plain descent is the best where data are
-    plenty, and about as good as any elsewhere.
+    One release of a minimiser with a random linear term is mostly the most accurate (excess objective 1.0e-4, plain
+    descent 4.7e-4 at 100 000 x 50, epsilon 1), but takes about ``20 sqrt(curvature/alpha)`` passes. Plain descent is
+    the better loop with noisy gradients where data are plenty; with few rows the accelerated one can be (excess
+    log-loss 0.0017 against 0.0057 at 20 000 x 20, epsilon 1).
     """
     if problem.n_nonzero is not None:
         return "iht", "n_nonzero asks for a sparse solution"

@@ -96,7 +96,7 @@ class Tally:
                 self.budget = f"to be charged: {cost(event.plan.spent.epsilon, event.plan.spent.delta)}"
                 self._dataset_id, self._n_rows = event.dataset_id, event.n_rows
             case Loading():
-                self.stage = f"reading the data, {event.n_shards} share{'' if event.n_shards == 1 else 's'}"
+                self.stage = "reading the data"
             case Charged():
                 self.stage = "charged"
                 self.budget = f"charged: {cost(event.epsilon, event.delta)}{self._rest()}"

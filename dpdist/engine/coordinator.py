@@ -193,6 +193,7 @@ class Coordinator:
         rows : Fold, optional
             The fold to ask; must be the one that the plan charged. Default: all rows.
         """
+        query.check_rows(self.dataset.n_rows)
         sensitivity = _sensitivity(item, query, self.neighbours) * self.dataset.schema.max_rows_per_unit
         _check_smooth(item, query, self.neighbours, self.dataset.schema.max_rows_per_unit)
         index = self._take(item, rows)
@@ -237,7 +238,7 @@ class Coordinator:
             return
         self._workers = connect(self._cluster)
         shards = self._shard_plans(self._workers)
-        progress.tell(progress.Loading(len(shards)))
+        progress.tell(progress.Loading())
         self._workers.place(shards)
         plan = self._planned()
         label = ", ".join(f"{item.count} x {item.name}" for item in plan.items)

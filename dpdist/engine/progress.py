@@ -34,9 +34,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Loading:
-    """The workers begin to read their shards."""
-
-    n_shards: int
+    """The workers begin to read their shards (how many may tell how many rows there are)."""
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,9 @@ class Query(abc.ABC):
     def smoothness(self) -> float | None:
         return None
 
+    def check_rows(self, n_rows: int) -> None:  # noqa: B027 - most queries take any number
+        """Refuse a dataset with another number of rows than was planned for; asked before anything is charged."""
+
     @abc.abstractmethod
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         """The exact sum of the contributions of a block's rows (of ``rows`` only, if given)."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from dpdist import Dataset, Mean
+from dpdist import Dataset, Ledger, Mean
 from dpdist.central.heavy_tailed import trimmed_count, truncation_scale
 from dpdist.central.mean import SMOOTH_BETA
 from dpdist.errors import BudgetError, DataError, MissingBound
@@ -187,3 +187,12 @@ def test_it_follows_the_conventions():
         model.fit(np.zeros(5))
     assert model.fit(np.zeros((50, 2)), y=None) is model and model.n_features_in_ == 2
     assert "mean_" in repr(model) and "mean_" in model._repr_html_()
+
+
+def test_a_trimmed_mean_of_another_number_of_rows_costs_nothing(tmp_path):
+    """It is refused before the charge, and with it before any row is read."""
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    data = Dataset.from_arrays(X=np.ones((50, 2)), dataset_id="survey")
+    with pytest.raises(BudgetError, match="do not pass n_public"):
+        Mean("trim", scale=1.0, n_public=60, epsilon=1.0, delta=1e-6, ledger=ledger).fit(data)
+    assert ledger.history("survey") == []

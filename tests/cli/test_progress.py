@@ -46,9 +46,9 @@ def test_speed_and_time_left() -> None:
     clock = Clock()
     tally = Tally(lambda dataset_id: Amount(2.0, 9e-6) if dataset_id == "survey" else None, clock)
     assert tally.stage == "planning" and tally.speed_and_time() == []
-    for event in (PLANNED, Loading(3)):
+    for event in (PLANNED, Loading()):
         tally.tell(event)
-    assert tally.budget == "to be charged: epsilon 1, delta 1e-06" and "3 shares" in tally.stage
+    assert tally.budget == "to be charged: epsilon 1, delta 1e-06" and tally.stage == "reading the data"
     clock.now += 50  # reading the data is not counted
     tally.tell(Charged(1.0, 1e-6))
     assert tally.budget == "charged: epsilon 1, delta 1e-06; left of the dataset's limit: epsilon 2, delta 9e-06"
@@ -108,7 +108,7 @@ def test_lines_come_every_two_seconds_and_last(capsys: pytest.CaptureFixture[str
     clock = Clock()
     plan = calibrate([Item("gradient", Gaussian(), count=100)], Budget(1.0, 1e-6))
     with Lines(Tally(clock=clock), clock) as lines:
-        for event in (Planned("nightly", "survey", plan, 1000), Loading(1), Charged(1.0, 1e-6)):
+        for event in (Planned("nightly", "survey", plan, 1000), Loading(), Charged(1.0, 1e-6)):
             lines.tell(event)
         for done in range(1, 101):
             clock.now += 0.1
@@ -118,7 +118,7 @@ def test_lines_come_every_two_seconds_and_last(capsys: pytest.CaptureFixture[str
     head, rounds = err.splitlines()[:3], err.splitlines()[3:]
     assert head == [
         "dpdist: run nightly on dataset survey, 100 rounds, to be charged: epsilon 1, delta 1e-06",
-        "dpdist: reading the data, 1 share",
+        "dpdist: reading the data",
         "dpdist: charged: epsilon 1, delta 1e-06",
     ]
     assert rounds[0] == "dpdist: round 1 of 100 (gradient), 10k rows/s, about 10 s left"
@@ -178,7 +178,7 @@ def command():
     plan = calibrate([Item("gradient", Gaussian(), count=4)], Budget(1.0, 1e-6))
     with showing():
         tell(Planned("nightly", "survey", plan, {n_rows}))
-        tell(Loading(2))
+        tell(Loading())
         time.sleep(0.6)
         tell(Charged(1.0, 1e-6))
         for done in range(1, {last} + 1):
@@ -234,7 +234,7 @@ def test_a_terminal_is_kept_up_to_date() -> None:
     code, out = terminal.finish()
     text = plain(terminal.shown)
     assert (code, out) == (0, "result\n")  # the display is on stderr alone
-    for words in ("0/4 rounds", "reading the data, 2 shares", "to be charged: epsilon 1", "4/4 rounds", "gradient"):
+    for words in ("0/4 rounds", "reading the data", "to be charged: epsilon 1", "4/4 rounds", "gradient"):
         assert words in text
     assert "charged: epsilon 1, delta 1e-06" in text
     assert re.search(r"[12]/4 rounds +[\d.]+[kM] rows/s, about \d s left", text)
