@@ -10,6 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "dpdist"
 
 LIBRARY = {"errors", "html", "charts", "data", "privacy", "kernels", "losses", "constraints", "solvers", "engine"}
+SHARED = ("columns", "course", "estimator", "inputs", "outlook", "parameters", "representation")
 ROOMS = {
     "errors": set(),
     "html": set(),
@@ -22,8 +23,9 @@ ROOMS = {
     "solvers": {"constraints"},
     "engine": {"errors", "data", "privacy", "kernels"},
     "central": LIBRARY,
-    "pipeline": LIBRARY | {"central"},
-    "cli": LIBRARY | {"central", "pipeline"},
+    "local": LIBRARY | {f"central.{shared}" for shared in SHARED},
+    "pipeline": LIBRARY | {"central", "local"},
+    "cli": LIBRARY | {"central", "local", "pipeline"},
 }
 OUTSIDE = {
     "errors": set(),
@@ -37,6 +39,7 @@ OUTSIDE = {
     "data": {"numpy", "zarr", "pyarrow"},
     "engine": {"numpy", "dask", "distributed"},
     "central": {"numpy", "scipy", "sklearn"},
+    "local": {"numpy", "scipy", "sklearn"},
     "pipeline": {"matplotlib", "numpy", "pyarrow", "scipy", "sklearn", "yaml", "zarr"},
     "cli": {"click", "rich", "zarr"},
 }

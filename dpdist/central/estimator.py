@@ -75,6 +75,7 @@ class PrivateEstimator(ReadableFit):
         items: Sequence[Item],
         computation: str,
         align: int = 1,
+        budget: Budget | None = None,
     ) -> Iterator[Door]:
         """The door to the rows of ``dataset``, while the plan of ``items`` is being carried out.
 
@@ -91,6 +92,8 @@ class PrivateEstimator(ReadableFit):
             Whatever the states depend on besides the releases; a ``run_id`` stands for one such description.
         align : int, default 1
             Rows that have to be read together.
+        budget : Budget, optional
+            Default: that of the parameters.
         """
         with ExitStack() as opened:
             if self.verbose:
@@ -101,7 +104,7 @@ class PrivateEstimator(ReadableFit):
             coordinator = opened.enter_context(
                 Coordinator(
                     dataset,
-                    self._budget,
+                    budget or self._budget,
                     arrays=arrays,
                     neighbours=Neighbours(self.neighbours),
                     ledger=ledger,

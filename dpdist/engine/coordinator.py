@@ -47,6 +47,7 @@ from dpdist.privacy.journal import Journal, RunJournal
 from dpdist.privacy.ledger import Charge, Ledger
 from dpdist.privacy.perturbation import ObjectivePerturbation
 from dpdist.privacy.plan import Item, Plan, calibrate
+from dpdist.privacy.reported import Reported
 from dpdist.privacy.streams import Stream, run_key_from_seed
 
 log = logging.getLogger("dpdist")
@@ -196,6 +197,7 @@ class Coordinator:
         query.check_rows(self.dataset.n_rows)
         sensitivity = _sensitivity(item, query, self.neighbours) * self.dataset.schema.max_rows_per_unit
         _check_smooth(item, query, self.neighbours, self.dataset.schema.max_rows_per_unit)
+        _check_reported(item, query)
         index = self._take(item, rows)
         release_id = self._release_id(index, query, item)
         run = self._open_run()
@@ -346,6 +348,11 @@ def _check_plannable(item: Item, schema: Schema) -> None:
             "lie in different folds, so neither amplification by sampling nor parallel composition holds. "
             "Release it on all rows"
         )
+    if schema.max_rows_per_unit > 1 and isinstance(item.mechanism, Reported):
+        raise BudgetError(
+            f"item {item.name!r}: in the local model every row sends a report, and one {schema.unit} may own several "
+            f"rows of this dataset: keep one row per {schema.unit} (dpdist ingest --max-rows 1)"
+        )
     if schema.max_rows_per_unit > 1 and isinstance(item.mechanism, ObjectivePerturbation):
         raise BudgetError(
             f"item {item.name!r}: one {schema.unit} may own several rows of this dataset, and the linear term of a "
@@ -355,6 +362,16 @@ def _check_plannable(item: Item, schema: Schema) -> None:
         raise BudgetError(
             f"item {item.name!r}: one {schema.unit} may own several rows of this dataset, hence change several blocks, "
             "and the centre of attention hides one changed block only. Use combine='clipped-mean'"
+        )
+
+
+def _check_reported(item: Item, query: Query) -> None:
+    """A sum may leave without noise only if every row was randomised, at the cost that the plan charged."""
+    paid = item.mechanism.cost if isinstance(item.mechanism, Reported) else None
+    if query.reported != paid:
+        raise BudgetError(
+            f"item {item.name!r} pays for {paid or 'noise on an exact sum'}, and {type(query).__name__} brings "
+            f"{query.reported or 'an exact sum'}: a query of reports and Reported(its cost) belong together"
         )
 
 

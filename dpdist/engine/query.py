@@ -3,7 +3,8 @@
 A `Query` is the half of a release that knows the data; the mechanism is the half that knows the noise. The bound is a
 public number that `Query.summarise` enforces for any input, so the sensitivity is known before any row is read.
 Every subclass enters `QUERIES`, and the sensitivity fuzz of the tests runs over that registry: a query without a
-fuzz case fails the tests.
+fuzz case fails the tests. (Only sums of private reports have no sensitivity to speak of; their protocols are verified
+one by one.)
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dpdist.errors import BudgetError
 from dpdist.kernels.grid import add_units
 from dpdist.privacy.bits import Bits
 from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.cost import Cost
 
 Block = Mapping[str, NDArray[Any]]
 """Consecutive rows of every array that the run reads."""
@@ -50,6 +52,9 @@ class Query(abc.ABC):
         when 64-bit integers would not hold the sum.
     passes : int
         How often `explore` asks the rows; public.
+    reported : Cost or None
+        What one report costs where rows are randomised one by one, before any sum (the local model); None where the
+        summary is exact.
     smoothness : float or None
         For mechanisms whose noise follows the data (`dpdist.privacy.smooth`): `statistic` has a second row, a bound
         of the local sensitivity whose logarithm moves by at most this much between neighbours.
@@ -60,7 +65,7 @@ class Query(abc.ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if not inspect.isabstract(cls):
+        if not inspect.isabstract(cls) and cls.reported is Query.reported:
             QUERIES.append(cls)
 
     @property
@@ -82,6 +87,10 @@ class Query(abc.ABC):
     @property
     def passes(self) -> int:
         return 1
+
+    @property
+    def reported(self) -> Cost | None:
+        return None
 
     @property
     def smoothness(self) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
-from typing import Any
+from typing import Any, Literal
 
 from dpdist.html import card, escape, percent, warning
 from dpdist.privacy.budget import Neighbours
@@ -83,6 +83,8 @@ class Guarantee:
     n_releases : int
     mu : float, optional
         Total mu when everything is Gaussian.
+    model : {"central", "local"}
+        Whether it holds for what leaves a trusted place, or already for every single report.
 
     Examples
     --------
@@ -101,6 +103,7 @@ e^1 = 2.718, up to 1e-06: 31 Gaussian releases with exactly bounded sensitivity 
     mechanisms: str = "releases"
     n_releases: int = 1
     mu: float | None = None
+    model: Literal["central", "local"] = "central"
 
     @property
     def text(self) -> str:
@@ -112,15 +115,23 @@ e^1 = 2.718, up to 1e-06: 31 Gaussian releases with exactly bounded sensitivity 
         # beyond e^709 the factor overflows a float; the exponent alone says enough
         factor = f"e^{rounded_up(self.epsilon)}" + (f" = {math.exp(self.epsilon):.4g}" if self.epsilon < 700 else "")
         slack = f", up to {rounded_up(self.delta)}" if self.delta > 0 else ""
+        if self.model == "local":
+            return self._marked(
+                f"In the local model: {change[0].lower()}{change[1:]} changes the probability of any report by at most "
+                f"a factor {factor}{slack}, so it holds against everybody, whoever collects the reports included. "
+                f"Every {self.unit} reports once."
+            )
         how = _WHY.get(self.accountant, self.accountant)
         if self.mu is None:
             how = f", composed by {how}"
         else:
             how = f" compose{'s' * (self.n_releases == 1)} to mu = {self.mu:.4g} ({how})"
-        sentence = (
+        return self._marked(
             f"{change} changes the probability of any outcome by at most a factor {factor}{slack}: {self.mechanisms} "
             f"with exactly bounded sensitivity{how}."
         )
+
+    def _marked(self, sentence: str) -> str:
         if not self.simulation:
             return sentence
         return (
@@ -157,5 +168,6 @@ e^1 = 2.718, up to 1e-06: 31 Gaussian releases with exactly bounded sensitivity 
             "mechanisms": self.mechanisms,
             "n_releases": int(self.n_releases),
             "simulation": bool(self.simulation),
+            "model": self.model,
             "text": self.text,
         }

@@ -25,6 +25,7 @@ from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.composition import FixedSize, Poisson, Releases, Sampling
 from dpdist.privacy.guarantee import Guarantee, rounded_up
 from dpdist.privacy.mechanisms import Mechanism
+from dpdist.privacy.reported import Reported, reported_budget
 
 # How far below the budget epsilon may stay, relative to it; a PLD takes some 0.1 s a call.
 _TOLERANCE = {"pld": 2e-5}
@@ -203,6 +204,7 @@ class Plan:
             mechanisms=f"{kinds} release{'s' * (self.n_releases != 1)}",
             n_releases=self.n_releases,
             mu=self.total_mu,
+            model="local" if all(isinstance(item.mechanism, Reported) for item in self.items) else "central",
         )
 
     def _repr_html_(self) -> str:
@@ -354,6 +356,9 @@ def _calibrated(items: tuple[Item, ...], budget: Budget, neighbours: Neighbours)
     twice = sorted(name for name, count in Counter(item.name for item in items).items() if count > 1)
     if twice:
         raise BudgetError(f"item names must be unique in a plan; used more than once: {twice}")
+    if all(isinstance(item.mechanism, Reported) for item in items):
+        spent, accountant = reported_budget([item.releases for item in items], budget)
+        return Plan(items, budget, spent, neighbours, accountant)
     epsilon, delta = budget.epsilon, budget.delta
     names = composition.accountants([i.releases for i in _at(items, [1.0] * len(items))], delta, neighbours)
 
@@ -390,7 +395,7 @@ def _calibrated(items: tuple[Item, ...], budget: Budget, neighbours: Neighbours)
     # forty bits: the last ones depend on the build of the mathematical library, and a digest must not
     mantissa, exponent = math.frexp(best)
     m = math.ldexp(math.floor(mantissa * 2**40), exponent - 40)
-    while (spent := epsilon_at(m, accountant)) > epsilon:
+    while (total := epsilon_at(m, accountant)) > epsilon:
         m *= 1 - 2.0**-40
     pure = accountant == "pure"
-    return Plan(at(m), budget, Budget(spent, 0.0 if pure else delta), neighbours, accountant)
+    return Plan(at(m), budget, Budget(total, 0.0 if pure else delta), neighbours, accountant)

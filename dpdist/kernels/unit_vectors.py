@@ -1,0 +1,72 @@
+"""Random vectors around a given one: the arithmetic of the reports of vectors.
+
+All of them report ``a g + b v`` for a standard normal vector g, with two numbers a, b per user that depend on
+``<g, v>`` and ``||g||`` and on the law of the report. The vector v may have one coordinate that is not reported, which
+makes its norm 1; g has one more coordinate for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.kernels.compiled import kernel
+
+UNITS = 2.0**20
+"""Reports are rounded to this part of their scale."""
+
+
+@kernel
+def lifted_products(G: Any, V: Any, dot: Any, norm2: Any) -> None:
+    """``<g, u>`` and ``||g||^2`` per row, ``u = (v, sqrt(1 - ||v||^2))`` normalised.
+
+    Parameters
+    ----------
+    G : ndarray of shape (m, d + 1)
+    V : ndarray of shape (m, d)
+        Norms at most 1 (a rounding error above it is repaired: V is scaled in place, so that u is a unit vector).
+    dot, norm2 : ndarray of shape (m,)
+        Written.
+    """
+    m, d = V.shape
+    for i in range(m):
+        v2 = 0.0
+        for j in range(d):
+            v2 += V[i, j] * V[i, j]
+        last = np.sqrt(max(0.0, 1.0 - v2))
+        scale = 1.0 / np.sqrt(v2 + last * last)
+        product = 0.0
+        square = 0.0
+        for j in range(d):
+            V[i, j] *= scale
+            product += G[i, j] * V[i, j]
+            square += G[i, j] * G[i, j]
+        dot[i] = product + G[i, d] * last * scale
+        norm2[i] = square + G[i, d] * G[i, d]
+
+
+@kernel
+def rounded_reports(G: Any, V: Any, a: Any, b: Any, limit: float, reports: Any) -> None:
+    """``round(2**20 (a g + b v))`` per row, clamped to ``+-limit``; the columns of G beyond those of V are left out."""
+    m, d = V.shape
+    for i in range(m):
+        for j in range(d):
+            value = np.rint((a[i] * G[i, j] + b[i] * V[i, j]) * UNITS)
+            reports[i, j] = np.int32(min(max(value, -limit), limit))
+
+
+@kernel
+def rounded_sum(G: Any, V: Any, a: Any, b: Any, limit: float, total: Any) -> None:
+    """Adds up what `rounded_reports` would write, exactly; at most 2**28 rows."""
+    m, d = V.shape
+    for i in range(m):
+        for j in range(d):
+            value = np.rint((a[i] * G[i, j] + b[i] * V[i, j]) * UNITS)
+            total[j] += np.int64(min(max(value, -limit), limit))
+
+
+def products(G: NDArray[np.float64], V: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """``<g, v>`` and ``||g||`` per row, for vectors of any norm."""
+    return np.einsum("ij,ij->i", G, V), np.sqrt(np.einsum("ij,ij->i", G, G))
