@@ -203,7 +203,7 @@ class SampleAndAggregate(PrivateEstimator):
             way = kind.of(replace(request, n_rows=n, budget=replace(request.budget, epsilon=epsilon)))
             return way.predicted_error(calibrate(way.items(), way.request.budget))
 
-        return outlook(predict, request.radius, NOISE_NORM, n_rows, request.budget.epsilon)
+        return outlook(predict, request.radius, NOISE_NORM, n_rows, request.budget.epsilon, request.budget.delta)
 
     @available_if(_classifies)
     def decision_function(self, X: Any) -> NDArray[np.float64]:

@@ -175,7 +175,7 @@ class Mean(PrivateEstimator):
             return None if self.second_moment is None else trimmed_noise(mechanism, self.second_moment, n)
 
         trivial = None if self.second_moment is None else math.sqrt(self.second_moment)
-        return outlook(predict, trivial, NOISE, self._divisor(n_rows), self.epsilon)
+        return outlook(predict, trivial, NOISE, self._divisor(n_rows), self.epsilon, self._budget.delta)
 
     def _recipe(self, n_rows: int, n_features: int, epsilon: float | None = None) -> _Recipe:
         budget = Budget(self.epsilon if epsilon is None else epsilon, self.delta or 0.0)

@@ -279,7 +279,7 @@ class Minimizer(PrivateEstimator):
             return course.predicted_error(calibrate(course.items(), other.budget, other.neighbours))
 
         trivial = float(problem.loss.value(0.0, 1.0)) if problem.loss.labels == "signs" else None
-        return outlook(predict, trivial, EXCESS, problem.n_rows, problem.budget.epsilon)
+        return outlook(predict, trivial, EXCESS, problem.n_rows, problem.budget.epsilon, problem.budget.delta)
 
     @available_if(_takes_signs)
     def decision_function(self, X: Any) -> Vector:

@@ -6,8 +6,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dpdist.errors import BudgetError
+from dpdist.privacy.accounting import gdp_epsilon, gdp_mu
+
 MOST_ROWS = 1e15
 MOST_EPSILON = 1e4
+PRECISION = 0.01
+"""How far above the smallest sufficient number the one that is found may lie, relative to it."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +49,22 @@ class Outlook:
 
 
 def outlook(
-    predict: Callable[[int, float], float | None], trivial_error: float | None, what: str, n_rows: int, epsilon: float
+    predict: Callable[[int, float], float | None],
+    trivial_error: float | None,
+    what: str,
+    n_rows: int,
+    epsilon: float,
+    delta: float = 0.0,
 ) -> Outlook:
     """Compare a prediction with the trivial predictor and, if it is no better, find what would be.
 
     Parameters
     ----------
     predict : callable
-        ``(n_rows, epsilon)`` to the predicted error, which falls in both.
+        ``(n_rows, epsilon)`` to the predicted error, which falls in both. It may take a good part of a second (plans
+        that are accounted by privacy loss distributions), so that few questions are asked.
+    delta : float
+        Of the budget. With Gaussian noise the error falls with the mu of the budget as it does with the rows.
 
     Examples
     --------
@@ -63,29 +76,64 @@ def outlook(
     if predicted is None or trivial_error is None or predicted < trivial_error:
         return Outlook(predicted, trivial_error, what)
 
-    def enough(error: float | None) -> bool:
-        return error is not None and error <= trivial_error / 2
+    def excess(n: float, epsilon: float) -> float:
+        try:
+            error = predict(math.ceil(n), epsilon)
+        except BudgetError:  # so large an epsilon that the accountant sees no need for noise
+            error = None
+        return math.inf if error is None else math.log(max(error, 1e-300) / (trivial_error / 2))
 
-    rows = _smallest(lambda n: enough(predict(math.ceil(n), epsilon)), n_rows, MOST_ROWS)
-    more = _smallest(lambda e: enough(predict(n_rows, e)), epsilon, MOST_EPSILON)
+    def mu_of(epsilon: float) -> float:
+        return gdp_mu(epsilon, delta) if delta > 0 else epsilon
+
+    def epsilon_of(mu: float) -> float:
+        return gdp_epsilon(mu, delta) if delta > 0 else mu
+
+    now = math.log(predicted / (trivial_error / 2))
+    rows = _smallest(lambda n: excess(n, epsilon), n_rows, now, MOST_ROWS)
+    more = _smallest(lambda mu: excess(n_rows, epsilon_of(mu)), mu_of(epsilon), now, mu_of(MOST_EPSILON))
     n_needed = None if rows is None else math.ceil(float(f"{rows:.2g}"))
-    epsilon_needed = None if more is None else float(f"{more:.2g}")
-    ways = [f"n_rows >= {n_needed:,}"] * (n_needed is not None) + [f"epsilon >= {epsilon_needed:g}"] * (
-        more is not None
-    )
+    epsilon_needed = None if more is None else float(f"{epsilon_of(more):.2g}")
+    ways = [] if n_needed is None else [f"n_rows >= {n_needed:,}"]
+    ways += [] if epsilon_needed is None else [f"epsilon >= {epsilon_needed:g}"]
     advice = f": take {' or '.join(ways)}" if ways else ""
     warning = f"the noise alone would make this worse than ignoring the data{advice}"
     return Outlook(predicted, trivial_error, what, n_needed, epsilon_needed, (warning,))
 
 
-def _smallest(enough: Callable[[float], bool], start: float, limit: float) -> float | None:
-    """The smallest number from ``start`` on that is enough, to 5 %."""
-    low, high = start, start
-    while not enough(high):
-        low, high = high, high * 2
-        if high > limit:
+def _smallest(excess: Callable[[float], float], start: float, at_start: float, limit: float) -> float | None:
+    """Where a logarithm that falls about like ``-2 ln x`` reaches 0, to `PRECISION`; None if it does not, up to limit.
+
+    Secant steps in ``ln x``: upwards until it is reached, then inside the bracket (Illinois variant).
+    """
+    low, over, end = math.log(start), at_start, math.log(limit)
+    step, refused = over / 2, 0
+    while True:
+        x = min(low + step + PRECISION, end)
+        y = excess(math.exp(x))
+        if y <= 0:
+            break
+        if math.isinf(y):  # nothing can be planned there
+            refused += 1
+            if refused == 3:
+                return None
+            step = (x - low) / 2 - PRECISION
+            continue
+        if x == end:
             return None
-    while high > low * 1.05:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+        slope = (over - y) / (x - low)
+        step = y / min(slope, 4.0) if slope > 0.5 else 2 * step
+        low, over = x, y
+    high, under = x, y
+    # aimed at the middle of what is accepted, so that either side can land in it
+    left, right, last = over + PRECISION, under + PRECISION, 0
+    while high - low > PRECISION and under < -2 * PRECISION:
+        x = low + (high - low) * min(max(left / (left - right), 0.02), 0.98)
+        y = min(excess(math.exp(x)), 50.0)
+        if y <= 0:
+            high, under, right = x, y, y + PRECISION
+            left, last = (left / 2 if last > 0 else left), 1
+        else:
+            low, left = x, y + PRECISION
+            right, last = (right / 2 if last < 0 else right), -1
+    return math.exp(high)
