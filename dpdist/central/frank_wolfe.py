@@ -53,7 +53,9 @@ WIDTHS = 2.0
 """``feature_bound`` is taken for this many times the usual size of a feature."""
 TAIL = 0.3
 """Part of the iterates that is averaged: the last vertices weigh most in an iterate, and where they fall is a matter of
-luck (excess 1e-4 against 5e-4 for a lasso on 100 000 x 200 at epsilon 1; half of them are too many on large balls)."""
+luck (excess 1e-4 against 5e-4 for a lasso on 100 000 x 200 at epsilon 1; half of them are too many on large balls). On
+eight other problems, lassos, simplexes and logistic ones with log-normal and t features, the mean excess of five seeds
+was between 0.08 and 1.07 times that of the last iterate, above 1 in two of sixteen settings."""
 FEWEST_ROUNDS, MOST_ROUNDS = 10, 200
 FAILURE = 0.05
 """Probability with which the deviation bounds behind the rounds of a split may fail."""

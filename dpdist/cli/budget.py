@@ -4,62 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dpdist.cli import Commands
+from dpdist.cli.accounts import (
+    RELATIONS,
+    RELEASE_TITLES,
+    RULES,
+    RUN_COLUMNS,
+    SHOW_COLUMNS,
+    account_of,
+    account_text,
+    all_accounts_text,
+    flat,
+    history_text,
+    limit_of,
+    run_of,
+)
 from dpdist.cli.info import stored_id
-from dpdist.cli.output import as_csv, as_json, as_list, as_table, cost, deliver, moment
+from dpdist.cli.output import as_csv, as_json, cost, deliver
 from dpdist.errors import DataError
 
 if TYPE_CHECKING:
-    from dpdist.privacy.filter import Composition, Limit
-    from dpdist.privacy.ledger import Ledger, RunRecord
-
-_RULES = {
-    "basic": "basic: the epsilons, and the deltas, of all runs are added",
-    "gaussian": "gaussian: the squared Gaussian parameters of all runs are added, which lets more runs in",
-}
-_RELATIONS = {
-    "replace-one": "replace-one: one privacy unit's data replaced by any other; the number of rows is public",
-    "add-or-remove-one": "add-or-remove-one: one privacy unit's data added or removed; the number of rows is private",
-}
-_SHOW_TITLES = {
-    "dataset": "Dataset",
-    "runs": "Runs",
-    "spent_epsilon": "Spent epsilon",
-    "spent_delta": "delta",
-    "left_epsilon": "Left epsilon",
-    "left_delta": "delta",
-    "limit_epsilon": "Limit epsilon",
-    "limit_delta": "delta",
-    "composition": "Rule",
-    "last_run": "Last run",
-}
-_SHOW_COLUMNS = [*_SHOW_TITLES, "neighbours"]
-_RUN_TITLES = {
-    "when": "When",
-    "by": "By",
-    "run": "Run",
-    "epsilon": "Epsilon",
-    "delta": "Delta",
-    "n_releases": "Releases",
-    "label": "Label",
-}
-_RUN_COLUMNS = ["when", "by", "run", "label", "epsilon", "delta", "mu", "neighbours", "split", "fold", "n_releases"]
-_RELEASE_TITLES = {
-    "index": "No.",
-    "name": "Release",
-    "mechanism": "Mechanism",
-    "noise_std": "Noise (std)",
-    "sensitivity": "Sensitivity",
-    "cost": "Cost",
-    "recorded": "Recorded",
-}
+    from dpdist.privacy.filter import Composition
+    from dpdist.privacy.ledger import Ledger
 
 
 def _options(*options: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,9 +45,8 @@ def _options(*options: Callable[..., Any]) -> Callable[..., Any]:
 
 _ledger = click.option(
     "--ledger",
-    type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="The ledger. Default: $DPDIST_LEDGER, else the ledger of this account.",
+    help="The ledger, a file or postgresql://USER@HOST/DATABASE. Default: $DPDIST_LEDGER, else this account's file.",
 )
 _printing = _options(
     click.option(
@@ -132,18 +103,18 @@ def show(dataset: str | None, ledger: str | None, form: str, json_: bool, output
     """
     with _existing(ledger) as book:
         if dataset is None:
-            accounts = [_account(book, known) for known in book.datasets()]
+            accounts = [account_of(book, known) for known in book.datasets()]
             whole: Any = {"ledger": book.path, "datasets": accounts}
-            text = _all_accounts(book.path, accounts)
+            text = all_accounts_text(book.path, accounts)
         else:
-            accounts = [_account(book, _find(book, dataset))]
+            accounts = [account_of(book, _find(book, dataset))]
             whole = {"ledger": book.path, **accounts[0]}
-            text = _one_account(book.path, accounts[0])
+            text = account_text(book.path, accounts[0])
     match "json" if json_ else form:
         case "json":
             text = as_json(whole)
         case "csv":
-            text = as_csv([_flat(account) for account in accounts], _SHOW_COLUMNS)
+            text = as_csv([flat(account) for account in accounts], SHOW_COLUMNS)
     deliver(text, output)
 
 
@@ -153,12 +124,12 @@ def show(dataset: str | None, ledger: str | None, form: str, json_: bool, output
 @click.option("--delta", type=float, required=True, help="... and delta, far below 1 over the number of rows; or 0.")
 @click.option(
     "--composition",
-    type=click.Choice(list(_RULES)),
+    type=click.Choice(list(RULES)),
     help="How the costs of runs add up. Default: as before, or basic.",
 )
 @click.option(
     "--neighbours",
-    type=click.Choice(list(_RELATIONS)),
+    type=click.Choice(list(RELATIONS)),
     help="Which datasets a run must make hard to tell apart. Default: as before, or replace-one.",
 )
 @click.option("--new", is_flag=True, help="DATASET is an id; open an account if the ledger has none of that id.")
@@ -193,12 +164,12 @@ def set_(
     budget = Budget(epsilon, delta)  # a wrong number is refused before any file is made
     with contextlib.closing(Ledger(ledger)) as book:
         named = _find_or_name(book, dataset, new)
-        before = _account(book, named)
+        before = account_of(book, named)
         relation = Neighbours(neighbours or before["neighbours"] or "replace-one")
         rule: Composition = composition or (before["composition"] if before["limit"] else "basic")
         book.set_limit(named, budget, neighbours=relation, composition=rule)
-        account = _account(book, named)
-        lines = [_one_account(book.path, account)]
+        account = account_of(book, named)
+        lines = [account_text(book.path, account)]
     old, spent = before["limit"], account["spent"]
     if old and (epsilon > old["epsilon"] or delta > old["delta"]):
         lines.append(f"The limit was raised (it was {cost(**old)}): the promise is now the new, weaker one.")
@@ -231,8 +202,8 @@ def history(dataset: str, releases: bool, ledger: str | None, form: str, json_: 
     """
     with _existing(ledger) as book:
         named = _find(book, dataset)
-        limits = [_limit(when, limit) for when, limit in book.limits(named)]
-        runs = [_run(record) for record in book.history(named)]
+        limits = [limit_of(when, limit) for when, limit in book.limits(named)]
+        runs = [run_of(record) for record in book.history(named)]
         path = book.path
     match "json" if json_ else form:
         case "json":
@@ -241,11 +212,11 @@ def history(dataset: str, releases: bool, ledger: str | None, form: str, json_: 
             text = as_json({"ledger": path, "dataset": named, "limits": limits, "runs": runs})
         case "csv" if releases:
             lines = [{**run, **release} for run in runs for release in run["releases"] or [{}]]
-            text = as_csv(lines, [*_RUN_COLUMNS, *_RELEASE_TITLES])
+            text = as_csv(lines, [*RUN_COLUMNS, *RELEASE_TITLES])
         case "csv":
-            text = as_csv(runs, _RUN_COLUMNS)
+            text = as_csv(runs, RUN_COLUMNS)
         case _:
-            text = _history_text(named, runs, limits, releases)
+            text = history_text(named, runs, limits, releases)
     deliver(text, output)
 
 
@@ -303,151 +274,3 @@ def _find_or_name(book: Ledger, dataset: str, new: bool) -> str:
         if not _is_place(dataset):
             error.add_note("To open an account for a dataset that is named by its id (dataset_id=), add --new.")
         raise
-
-
-# -- records to plain data ----------------------------------------------------------------------------------------
-
-
-def _account(book: Ledger, dataset_id: str) -> dict[str, Any]:
-    from dpdist.privacy.filter import left, total
-
-    limits, runs = book.limits(dataset_id), book.history(dataset_id)
-    limit = limits[-1][1] if limits else None
-    spent = total(limit, [run.charge for run in runs])
-    remaining = None if limit is None else left(limit, spent)
-    relation = limit.neighbours if limit else runs[0].charge.neighbours if runs else None
-    return {
-        "dataset": dataset_id,
-        "limit": limit and {"epsilon": limit.budget.epsilon, "delta": limit.budget.delta},
-        "spent": {"epsilon": spent.epsilon, "delta": spent.delta},
-        "left": remaining and {"epsilon": remaining.epsilon, "delta": remaining.delta},
-        "composition": limit.composition if limit else "basic",
-        "neighbours": relation and relation.value,
-        "runs": len(runs),
-        "last_run": runs[-1].when if runs else None,
-        "limits": [_limit(when, each) for when, each in limits],
-    }
-
-
-def _limit(when: str, limit: Limit) -> dict[str, Any]:
-    return {
-        "when": when,
-        "epsilon": limit.budget.epsilon,
-        "delta": limit.budget.delta,
-        "neighbours": limit.neighbours.value,
-        "composition": limit.composition,
-    }
-
-
-def _run(record: RunRecord) -> dict[str, Any]:
-    charge = record.charge
-    return {
-        "run": record.run_id,
-        "when": record.when,
-        "by": record.user,
-        "label": record.label,
-        "epsilon": charge.epsilon,
-        "delta": charge.delta,
-        "mu": charge.mu,
-        "neighbours": charge.neighbours.value,
-        "split": charge.split,
-        "fold": charge.fold,
-        "n_releases": len(record.releases),
-        "releases": [
-            {
-                "index": release.index,
-                "name": release.name,
-                "mechanism": release.mechanism,
-                "noise_std": release.noise_std if math.isfinite(release.noise_std) else None,
-                "sensitivity": release.sensitivity,
-                "cost": release.cost,
-                "recorded": release.when,
-            }
-            for release in record.releases
-        ],
-    }
-
-
-def _flat(account: dict[str, Any]) -> dict[str, Any]:
-    row = dict(account)
-    for name in ("limit", "spent", "left"):
-        row |= {f"{name}_{part}": (account[name] or {}).get(part) for part in ("epsilon", "delta")}
-    return row
-
-
-# -- plain data to sentences --------------------------------------------------------------------------------------
-
-
-def _all_accounts(path: str, accounts: Sequence[dict[str, Any]]) -> str:
-    if not accounts:
-        return f"The ledger {path} has no account yet."
-    rows = [_flat(account) for account in accounts]
-    for row in rows:
-        row["last_run"] = row["last_run"] and moment(row["last_run"])
-    return as_table(rows, _SHOW_TITLES)
-
-
-def _one_account(path: str, account: dict[str, Any]) -> str:
-    limit, spent, runs = account["limit"], account["spent"], account["runs"]
-    lines = [("Dataset", account["dataset"]), ("Ledger", path)]
-    if limit:
-        lines.append(("Limit", f"{cost(**limit)}; set {moment(account['limits'][-1]['when'])}"))
-    else:
-        lines.append(("Limit", "none: spending is recorded and not limited; set one with 'dpdist budget set'"))
-    last = f", the last {moment(account['last_run'])}" if runs else ""
-    lines.append(("Spent", f"{cost(**spent)}, by {runs} run{'' if runs == 1 else 's'}{last}"))
-    if limit:
-        lines.append(("Left", cost(**account["left"])))
-    lines.append(("Rule", _RULES[account["composition"]]))
-    if account["neighbours"]:
-        lines.append(("Neighbours", _RELATIONS[account["neighbours"]]))
-    text = as_list(lines)
-    if runs:
-        text += f"\n\n{_meaning(spent, account['neighbours'])}"
-    earlier = [
-        each
-        for each in account["limits"]
-        if limit and (each["epsilon"] > limit["epsilon"] or each["delta"] > limit["delta"])
-    ]
-    if earlier:
-        highest = max(earlier, key=lambda each: (each["epsilon"], each["delta"]))
-        text += (
-            f"\n\nThe limit was {cost(highest['epsilon'], highest['delta'])} from {moment(highest['when'])} on, and\n"
-            "was lowered later: over the whole life of the dataset, the promise is the earlier one."
-        )
-    return text
-
-
-def _meaning(spent: dict[str, float], neighbours: str) -> str:
-    change = "Replacing" if neighbours == "replace-one" else "Adding or removing"
-    other = " by any other" if neighbours == "replace-one" else ""
-    factor = f" = {math.exp(spent['epsilon']):.4g}" if spent["epsilon"] < 300 else ""
-    but = f", up to a probability of {spent['delta']:.6g}" if spent["delta"] else ""
-    return (
-        f"What this means: {change.lower()} all data of one privacy unit{other} changes the probability of anything\n"
-        f"that was released by at most a factor e^{spent['epsilon']:.6g}{factor}{but}. Runs with a fixed\n"
-        "random_state are charged too, but are simulations without this guarantee."
-    )
-
-
-def _history_text(
-    dataset_id: str, runs: Sequence[dict[str, Any]], limits: Sequence[dict[str, Any]], releases: bool
-) -> str:
-    parts = [f"Runs on {dataset_id}, oldest first" if runs else f"No run was ever charged to {dataset_id}."]
-    rows = [{**run, "when": moment(run["when"]), "by": run["by"] or "not recorded"} for run in runs]
-    if releases:
-        for run in rows:
-            lines = [{**line, "recorded": moment(line["recorded"])} for line in run["releases"]]
-            table = as_table(lines, _RELEASE_TITLES) if lines else "No release was made."
-            parts.append(f"{as_table([run], _RUN_TITLES)}\n\n{_indented(table)}")
-    elif rows:
-        parts.append(as_table(rows, _RUN_TITLES))
-    if limits:
-        titles = {"when": "Limit set", "epsilon": "Epsilon", "delta": "Delta", "composition": "Rule"}
-        titles["neighbours"] = "Neighbours"
-        parts.append(as_table([{**limit, "when": moment(limit["when"])} for limit in limits], titles))
-    return "\n\n".join(parts)
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.splitlines())

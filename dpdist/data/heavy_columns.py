@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from typing import Unpack
 
 import numpy as np
 
 from dpdist.data.dataset import Dataset
-from dpdist.data.schema import ArraySpec
-from dpdist.data.synthetic import _directions, _make
-from dpdist.data.writing import Compression, Location
+from dpdist.data.generation import Generation, Placing, Rows
 from dpdist.errors import DataError
-from dpdist.privacy.streams import Stream, run_key_from_seed
-
-Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
 PARETO = 2.2
 """Tail index: the variance, 7.6, exists, the third moment does not."""
-LAWS: dict[str, Draw] = {
+LAWS: dict[str, Rows] = {
     "lognormal": lambda generator, shape: generator.lognormal(size=shape) - math.exp(0.5),
     "t3": lambda generator, shape: generator.standard_t(3, shape),
     "pareto": lambda generator, shape: generator.pareto(PARETO, shape) - 1 / (PARETO - 1),
@@ -33,11 +28,7 @@ def heavy_columns(
     law: str = "lognormal",
     signal: float = 1.0,
     n_nonzero: int = 0,
-    store: Location | None = None,
-    partition_rows: int | None = None,
-    dtype: str = "float64",
-    compression: Compression = "none",
-    random_state: int = 0,
+    **placing: Unpack[Placing],
 ) -> tuple[Dataset, np.ndarray]:
     """Independent columns ``truth_j + e`` with heavy-tailed noise e of mean 0.
 
@@ -71,13 +62,12 @@ def heavy_columns(
     if not 0 <= n_nonzero <= n_features:
         raise DataError(f"n_nonzero must lie between 0 and n_features = {n_features}, got {n_nonzero!r}")
     parameters = {"n_features": n_features, "law": law, "signal": signal, "n_nonzero": n_nonzero}
-    stream = Stream(run_key_from_seed(random_state), "synthetic.heavy_columns", **parameters)
-    truth = _directions(stream, 1, n_features, signal)[0]
+    generation = Generation("synthetic.heavy_columns", placing, **parameters)
+    truth = generation.directions(1, n_features, signal)[0]
     if n_nonzero:
         truth = np.where(np.arange(n_features) < n_nonzero, np.copysign(signal / math.sqrt(n_nonzero), truth), 0.0)
 
     def rows(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         return truth + LAWS[law](generator, shape)
 
-    X_spec = ArraySpec(dtype, (n_rows, n_features))
-    return _make(stream, None, X_spec, None, store, partition_rows, compression, rows), truth
+    return generation.dataset(n_rows, truth, rows=rows)

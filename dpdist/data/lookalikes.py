@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Unpack
 
 import numpy as np
 
 from dpdist.data.dataset import Dataset
-from dpdist.data.schema import ArraySpec
-from dpdist.data.synthetic import _TRUTH, Rows, _directions, _make, _student, _unit_rows
-from dpdist.data.writing import Compression, Location
+from dpdist.data.generation import Generation, Placing, Rows, logistic, student, unit_rows
 from dpdist.errors import DataError
-from dpdist.privacy.streams import Stream, run_key_from_seed
 
 _PILOT = 1  # block of the stream of the truth: rows to set the share of positives by
 
@@ -27,11 +25,8 @@ def covertype_like(
     n_features: int = 54,
     *,
     signal: float = 6.0,
-    store: Location | None = None,
-    partition_rows: int | None = None,
-    dtype: str = "float64",
-    compression: Compression = "none",
-    random_state: int = 0,
+    n_nonzero: int = 0,
+    **placing: Unpack[Placing],
 ) -> tuple[Dataset, np.ndarray]:
     """A table like Covertype: 10 correlated numbers (two log-normal), one-hot blocks of 4 and 40, rows of norm 1.
 
@@ -41,6 +36,9 @@ def covertype_like(
     ----------
     signal : float
         The truth has norm ``signal sqrt(d) / 2`` before the share of positives is set by the first one-hot block.
+    n_nonzero : int
+        If not 0, only so many of the first 14 columns (the numbers and the first block) matter, each with a weight
+        between 4 and 8 in size, whatever ``signal`` is; the share of positives is then as it comes.
     n_rows, n_features, store, partition_rows, dtype, compression, random_state
         As in `dpdist.data.synthetic.logit`. Labels are 0 and 1 (int8).
 
@@ -56,10 +54,16 @@ def covertype_like(
     >>> bool(0.45 < rows["y"].mean() < 0.53), float(np.linalg.norm(rows["X"], axis=1).max().round(6))
     (True, 1.0)
     """
-    stream = Stream(run_key_from_seed(random_state), "lookalikes.covertype", n_features=n_features, signal=signal)
+    n_common = min(14, n_features)
+    if not 0 <= n_nonzero <= n_common:
+        raise DataError(f"n_nonzero must lie between 0 and {n_common}, got {n_nonzero!r}")
+    generation = Generation("lookalikes.covertype", placing, n_features=n_features, signal=signal)
     rows = _table(n_features, 10, 2, (4, 40), normalise=True)
-    truth = _truth(stream, rows, n_features, signal * math.sqrt(n_features) / 2, slice(10, 14), 0.49)
-    return _classes(stream, rows, truth, n_rows, store, partition_rows, dtype, compression)
+    if n_nonzero:
+        truth = _some(generation, n_features, n_common, n_nonzero, (4.0, 8.0))
+    else:
+        truth = _truth(generation, rows, n_features, signal * math.sqrt(n_features) / 2, slice(10, 14), 0.49)
+    return generation.dataset(n_rows, truth, logistic(truth), rows=rows)
 
 
 def ijcnn_like(
@@ -67,11 +71,7 @@ def ijcnn_like(
     n_features: int = 22,
     *,
     signal: float = 6.0,
-    store: Location | None = None,
-    partition_rows: int | None = None,
-    dtype: str = "float64",
-    compression: Compression = "none",
-    random_state: int = 0,
+    **placing: Unpack[Placing],
 ) -> tuple[Dataset, np.ndarray]:
     """A table like IJCNN 2001: a one-hot block of 10 and a stationary series of 12 values, rows of norm 1.
 
@@ -83,7 +83,7 @@ def ijcnn_like(
     dataset : Dataset
     truth : ndarray of shape (n_features,)
     """
-    stream = Stream(run_key_from_seed(random_state), "lookalikes.ijcnn", n_features=n_features, signal=signal)
+    generation = Generation("lookalikes.ijcnn", placing, n_features=n_features, signal=signal)
     n_levels = min(10, n_features)
 
     def rows(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
@@ -93,10 +93,10 @@ def ijcnn_like(
             fresh = generator.standard_normal(shape[0])
             X[:, j] = fresh if j == n_levels else 0.8 * X[:, j - 1] + 0.6 * fresh
         X[:, n_levels:] /= 2  # so that the level keeps a say in the normalised row
-        return _unit_rows(X)
+        return unit_rows(X)
 
-    truth = _truth(stream, rows, n_features, signal * math.sqrt(n_features) / 2, slice(0, n_levels), 0.097)
-    return _classes(stream, rows, truth, n_rows, store, partition_rows, dtype, compression)
+    truth = _truth(generation, rows, n_features, signal * math.sqrt(n_features) / 2, slice(0, n_levels), 0.097)
+    return generation.dataset(n_rows, truth, logistic(truth), rows=rows)
 
 
 def adult_like(
@@ -105,11 +105,7 @@ def adult_like(
     *,
     target: str = "class",
     signal: float = 3.0,
-    store: Location | None = None,
-    partition_rows: int | None = None,
-    dtype: str = "float64",
-    compression: Compression = "none",
-    random_state: int = 0,
+    **placing: Unpack[Placing],
 ) -> tuple[Dataset, np.ndarray]:
     """A table like Adult: 6 numbers, of which two are heavy-tailed (log-normal, as capital gains), and 100 levels.
 
@@ -133,18 +129,59 @@ def adult_like(
     if target not in ("class", "number"):
         raise DataError(f'target must be "class" or "number", got {target!r}')
     parameters = {"n_features": n_features, "signal": signal, "target": target}
-    stream = Stream(run_key_from_seed(random_state), "lookalikes.adult", **parameters)
+    generation = Generation("lookalikes.adult", placing, **parameters)
     rows = _table(n_features, 6, 2, (9, 16, 7, 14, 6, 5, 2, 41), normalise=False)
     if target == "class":
-        truth = _truth(stream, rows, n_features, signal, slice(6, 15), 0.24)
-        return _classes(stream, rows, truth, n_rows, store, partition_rows, dtype, compression)
-    truth = _directions(stream, 1, n_features, signal)[0]
+        truth = _truth(generation, rows, n_features, signal, slice(6, 15), 0.24)
+        return generation.dataset(n_rows, truth, logistic(truth), rows=rows)
+    truth = generation.directions(1, n_features, signal)[0]
 
     def labels(generator: np.random.Generator, X: np.ndarray) -> np.ndarray:
         return X @ truth + _centred_lognormal(generator, len(X))
 
-    X_spec, y_spec = ArraySpec(dtype, (n_rows, n_features)), ArraySpec("float64", (n_rows,))
-    return _make(stream, labels, X_spec, y_spec, store, partition_rows, compression, rows), truth
+    return generation.dataset(n_rows, truth, labels, "float64", rows=rows)
+
+
+def rcv1_like(
+    n_rows: int,
+    n_features: int = 47_236,
+    *,
+    n_nonzero: int = 20,
+    **placing: Unpack[Placing],
+) -> tuple[Dataset, np.ndarray]:
+    """Texts like those of Reuters RCV1: 74 words from Zipf's law, entries ``1 + ln(count)``, rows of norm 1.
+
+    ``P(y = 1) = sigmoid(<x, truth>)``; the truth is +-8 for some of the 200 most frequent words, which are the first
+    ones. Rows are written in full, mostly zeros: 47 236 features take 185 kB a row in float32.
+
+    Parameters
+    ----------
+    n_nonzero : int
+        Words that matter.
+    n_rows, n_features, store, partition_rows, dtype, compression, random_state
+        As in `dpdist.data.synthetic.logit`. Labels are 0 and 1 (int8).
+
+    Returns
+    -------
+    dataset : Dataset
+    truth : ndarray of shape (n_features,)
+    """
+    n_common = min(200, n_features)
+    if not 1 <= n_nonzero <= n_common:
+        raise DataError(f"n_nonzero must lie between 1 and {n_common}, got {n_nonzero!r}")
+    generation = Generation("lookalikes.rcv1", placing, n_features=n_features, n_nonzero=n_nonzero)
+    truth = _some(generation, n_features, n_common, n_nonzero, (8.0, 8.0))
+    reach = np.cumsum(1 / np.arange(1, n_features + 1))
+
+    def rows(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        words = np.searchsorted(reach, generator.random((shape[0], 74)) * reach[-1], side="right")
+        words = np.minimum(words, n_features - 1) + n_features * np.arange(shape[0])[:, None]
+        place, count = np.unique(words, return_counts=True)
+        X = np.zeros(shape)
+        X.flat[place] = 1 + np.log(count)
+        return unit_rows(X)
+
+    return generation.dataset(n_rows, truth, logistic(truth), rows=rows)
 
 
 LOG_LOGISTIC = (0.2, 0.2)
@@ -158,11 +195,7 @@ def skewed_logit(
     *,
     rows: str = "normal",
     signal: float = 1.0,
-    store: Location | None = None,
-    partition_rows: int | None = None,
-    dtype: str = "float64",
-    compression: Compression = "none",
-    random_state: int = 0,
+    **placing: Unpack[Placing],
 ) -> tuple[Dataset, np.ndarray]:
     """Two classes by a threshold with skewed noise: y = 1 where ``<x, truth> + e < 0``, e log-logistic minus its mean.
 
@@ -184,23 +217,20 @@ def skewed_logit(
     dataset : Dataset
     truth : ndarray of shape (n_features,)
     """
-    stream = Stream(
-        run_key_from_seed(random_state), "lookalikes.skewed_logit", n_features=n_features, signal=signal, rows=rows
-    )
-    truth = _directions(stream, 1, n_features, signal)[0]
+    generation = Generation("lookalikes.skewed_logit", placing, n_features=n_features, signal=signal, rows=rows)
+    truth = generation.directions(1, n_features, signal)[0]
 
     def labels(generator: np.random.Generator, X: np.ndarray) -> np.ndarray:
         noise = np.exp(generator.logistic(*LOG_LOGISTIC, len(X))) - LOG_LOGISTIC_MEAN
         return X @ truth + noise < 0
 
-    X_spec, y_spec = ArraySpec(dtype, (n_rows, n_features)), ArraySpec("int8", (n_rows,))
-    return _make(stream, labels, X_spec, y_spec, store, partition_rows, compression, _plain(rows)), truth
+    return generation.dataset(n_rows, truth, labels, rows=_plain(rows))
 
 
 def _plain(name: str) -> Rows:
     if name not in ("normal", "student"):
         raise DataError(f'rows must be "normal" or "student", got {name!r}')
-    return _student(3.0) if name == "student" else lambda generator, shape: generator.standard_normal(shape)
+    return student(3.0) if name == "student" else lambda generator, shape: generator.standard_normal(shape)
 
 
 def _centred_lognormal(generator: np.random.Generator, count: int) -> np.ndarray:
@@ -238,15 +268,26 @@ def _table(n_features: int, n_numbers: int, n_lognormal: int, blocks: Sequence[i
             if n_levels:
                 _mark(X, first, n_levels, generator)
             first += n_levels
-        return _unit_rows(X) if normalise else X
+        return unit_rows(X) if normalise else X
 
     return rows
 
 
-def _truth(stream: Stream, rows: Rows, n_features: int, norm: float, block: slice, share: float) -> np.ndarray:
+def _some(
+    generation: Generation, n_features: int, n_common: int, n_nonzero: int, size: tuple[float, float]
+) -> np.ndarray:
+    """Weights of random sign and of a size in that range, for ``n_nonzero`` of the first ``n_common`` features."""
+    generator = generation.truth_generator()
+    truth = np.zeros(n_features)
+    chosen = generator.permutation(n_common)[:n_nonzero]
+    truth[chosen] = generator.choice([-1.0, 1.0], n_nonzero) * generator.uniform(*size, n_nonzero)
+    return truth
+
+
+def _truth(generation: Generation, rows: Rows, n_features: int, norm: float, block: slice, share: float) -> np.ndarray:
     """A random direction, shifted on a one-hot block (if the table has it) until ``share`` of the labels is 1."""
-    truth = _directions(stream, 1, n_features, norm)[0]
-    X = rows(stream.generator(_PILOT, _TRUTH), (8192, n_features))
+    truth = generation.directions(1, n_features, norm)[0]
+    X = rows(generation.truth_generator(_PILOT), (8192, n_features))
     there, margin = X[:, block].sum(axis=1), X @ truth
     if there.any():
         low, high = -100.0, 100.0
@@ -256,20 +297,3 @@ def _truth(stream: Stream, rows: Rows, n_features: int, norm: float, block: slic
             low, high = (middle, high) if positive < share else (low, middle)
         truth[block] += (low + high) / 2
     return truth
-
-
-def _classes(
-    stream: Stream,
-    rows: Rows,
-    truth: np.ndarray,
-    n_rows: int,
-    store: Location | None,
-    partition_rows: int | None,
-    dtype: str,
-    compression: Compression,
-) -> tuple[Dataset, np.ndarray]:
-    def labels(generator: np.random.Generator, X: np.ndarray) -> np.ndarray:
-        return generator.random(len(X)) < (1 + np.tanh(X @ truth / 2)) / 2
-
-    X_spec, y_spec = ArraySpec(dtype, (n_rows, len(truth))), ArraySpec("int8", (n_rows,))
-    return _make(stream, labels, X_spec, y_spec, store, partition_rows, compression, rows), truth

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Unpack
 
 import numpy as np
 
 from dpdist.data.dataset import Dataset
-from dpdist.data.schema import ArraySpec
-from dpdist.data.synthetic import _TRUTH, _make, _student
-from dpdist.data.writing import Compression, Location
+from dpdist.data.generation import Generation, Placing, logistic, student
 from dpdist.errors import DataError
-from dpdist.privacy.streams import Stream, run_key_from_seed
 
 
 def heavy_sparse(
@@ -26,11 +24,7 @@ def heavy_sparse(
     degrees: float = 5.0,
     noise_std: float = 0.5,
     outliers: float = 0.0,
-    store: Location | None = None,
-    partition_rows: int | None = None,
-    dtype: str = "float64",
-    compression: Compression = "none",
-    random_state: int = 0,
+    **placing: Unpack[Placing],
 ) -> tuple[Dataset, np.ndarray]:
     """Heavy-tailed sparse linear model: Student features of unit variance, Student noise without third moment.
 
@@ -67,7 +61,7 @@ def heavy_sparse(
     if outliers and n_features < 8:
         raise DataError(f"outliers follow feature 7, so n_features must be at least 8, got {n_features}")
     parameters = {"n_features": n_features, "degrees": degrees, "noise_std": noise_std, "outliers": outliers}
-    stream = Stream(run_key_from_seed(random_state), "synthetic.heavy_sparse", truth=truth.tolist(), **parameters)
+    generation = Generation("synthetic.heavy_sparse", placing, truth=truth.tolist(), **parameters)
 
     def labels(generator: np.random.Generator, X: np.ndarray) -> np.ndarray:
         y = X @ truth + generator.standard_t(3, len(X)) * (noise_std / math.sqrt(3))
@@ -75,8 +69,7 @@ def heavy_sparse(
             y = np.where(generator.random(len(X)) < outliers, 20 * np.sign(X[:, 7]), y)
         return y
 
-    X_spec, y_spec = ArraySpec(dtype, (n_rows, n_features)), ArraySpec("float64", (n_rows,))
-    return _make(stream, labels, X_spec, y_spec, store, partition_rows, compression, _student(degrees)), truth
+    return generation.dataset(n_rows, truth, labels, "float64", rows=student(degrees))
 
 
 def heavy_logistic(
@@ -85,11 +78,7 @@ def heavy_logistic(
     *,
     coefficients: Sequence[float] = (1.2, -1.2, 0.9, -0.9),
     degrees: float = 4.0,
-    store: Location | None = None,
-    partition_rows: int | None = None,
-    dtype: str = "float64",
-    compression: Compression = "none",
-    random_state: int = 0,
+    **placing: Unpack[Placing],
 ) -> tuple[Dataset, np.ndarray]:
     """Heavy-tailed sparse logistic model: Student features of unit variance, ``P(y = 1) = sigmoid(<x, truth>)``.
 
@@ -107,13 +96,9 @@ def heavy_logistic(
     """
     truth = _sparse_truth(coefficients, n_features)
     parameters = {"n_features": n_features, "degrees": degrees}
-    stream = Stream(run_key_from_seed(random_state), "synthetic.heavy_logistic", truth=truth.tolist(), **parameters)
+    generation = Generation("synthetic.heavy_logistic", placing, truth=truth.tolist(), **parameters)
 
-    def labels(generator: np.random.Generator, X: np.ndarray) -> np.ndarray:
-        return generator.random(len(X)) < (1 + np.tanh(X @ truth / 2)) / 2
-
-    X_spec, y_spec = ArraySpec(dtype, (n_rows, n_features)), ArraySpec("int8", (n_rows,))
-    return _make(stream, labels, X_spec, y_spec, store, partition_rows, compression, _student(degrees)), truth
+    return generation.dataset(n_rows, truth, logistic(truth), rows=student(degrees))
 
 
 def spiky_sparse(
@@ -123,11 +108,7 @@ def spiky_sparse(
     n_nonzero: int = 5,
     second_moment: float = 1.0,
     share: float = 0.01,
-    store: Location | None = None,
-    partition_rows: int | None = None,
-    dtype: str = "float64",
-    compression: Compression = "none",
-    random_state: int = 0,
+    **placing: Unpack[Placing],
 ) -> tuple[Dataset, np.ndarray]:
     """The hardest heavy-tailed instance for private sparse means: a few rows hold all of the mean.
 
@@ -156,8 +137,8 @@ def spiky_sparse(
         raise DataError(f"n_nonzero must lie between 1 and n_features = {n_features}, got {n_nonzero!r}")
     _check_share("share", share)
     parameters = {"n_features": n_features, "n_nonzero": n_nonzero, "second_moment": second_moment, "share": share}
-    stream = Stream(run_key_from_seed(random_state), "synthetic.spiky_sparse", **parameters)
-    generator = stream.generator(0, _TRUTH)
+    generation = Generation("synthetic.spiky_sparse", placing, **parameters)
+    generator = generation.truth_generator()
     v = np.zeros(n_features)
     v[generator.permutation(n_features)[:n_nonzero]] = generator.choice([-1.0, 1.0], n_nonzero)
     spike = math.sqrt(second_moment / share) * v if share else v
@@ -165,9 +146,7 @@ def spiky_sparse(
     def rows(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         return (generator.random(shape[0]) < share)[:, None] * spike
 
-    X_spec = ArraySpec(dtype, (n_rows, n_features))
-    data = _make(stream, None, X_spec, None, store, partition_rows, compression, rows)
-    return data, math.sqrt(second_moment * share) * v
+    return generation.dataset(n_rows, math.sqrt(second_moment * share) * v, rows=rows)
 
 
 def _sparse_truth(coefficients: Sequence[float], n_features: int) -> np.ndarray:

@@ -81,7 +81,7 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
         started = now() if place is None else place.started
         with closing(Ledger(path or MEMORY)) as ledger, opened(cluster) as workers:
             model.set_params(ledger=ledger, cluster=workers, run_id=run_id)
-            model.fit(dataset)
+            model.fit(dataset, **inputs.beside(job, generated))
             account = before_and_after(ledger, dataset.id, run_id)
         arrays = released_arrays(job, model)
         record = {
@@ -92,6 +92,7 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
             "started": started,
             "finished": now(),
             "seconds": round(time.perf_counter() - began, 3),
+            **({} if place is None else place.times),
             "rounds": int(getattr(model, "n_iter_", len(model.releases_))),
             "passes": passes(model.plan_, [release.name for release in model.releases_]),
             "dataset": describe(dataset, inputs.source(job), model.guarantee_.neighbours),

@@ -53,10 +53,14 @@ class RunDirectory:
     run_id : str
         New, or that of the run that is resumed.
     started : str
+    times : mapping
+        ``finished`` and ``seconds`` of a run that was done already, else empty: what it took does not change when it is
+        resumed, which only writes down again what is there.
     """
 
     def __init__(self, path: str, head: Mapping[str, Any], *, resume: bool) -> None:
         self.path = Path(path)
+        self.times: Mapping[str, Any] = {}
         self._made: list[Path] = []
         found = self._found(path)
         if found is None:
@@ -69,6 +73,8 @@ class RunDirectory:
         _check_same(path, found, head)
         self._new = False
         self.run_id, self.started = str(found["run_id"]), str(found["started"])
+        if found.get("status") == "done":
+            self.times = {key: found[key] for key in ("finished", "seconds") if key in found}
         self._check_writable()
 
     def _found(self, path: str) -> dict[str, Any] | None:

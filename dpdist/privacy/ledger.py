@@ -19,49 +19,38 @@ import os
 import socket
 import sqlite3
 import urllib.parse
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dpdist.errors import BudgetError, LedgerError
+from dpdist.objects import is_object_store
 from dpdist.privacy.budget import Budget, Neighbours
-from dpdist.privacy.filter import TOLERANCE, Amount, Charge, Composition, Limit, check_fits, check_suits, left, total
-from dpdist.privacy.journal import Journal
-from dpdist.privacy.sqlite import Database, utc_now
-
-# Every statement the ledger knows. Plain SQL: another database needs its own `Database` and nothing else.
-_SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS dpdist_limits (
-        dataset_id TEXT NOT NULL, number INTEGER NOT NULL, set_at TEXT NOT NULL,
-        epsilon REAL NOT NULL, delta REAL NOT NULL, neighbours TEXT NOT NULL, composition TEXT NOT NULL,
-        PRIMARY KEY (dataset_id, number))""",
-    """CREATE TABLE IF NOT EXISTS dpdist_runs (
-        run_id TEXT PRIMARY KEY NOT NULL, dataset_id TEXT NOT NULL, number INTEGER NOT NULL, digest TEXT NOT NULL,
-        epsilon REAL NOT NULL, delta REAL NOT NULL, neighbours TEXT NOT NULL, mu REAL, split TEXT, fold INTEGER,
-        charged_at TEXT NOT NULL, user_name TEXT, label TEXT,
-        UNIQUE (dataset_id, number))""",
-    """CREATE TABLE IF NOT EXISTS dpdist_releases (
-        release_id TEXT PRIMARY KEY NOT NULL, run_id TEXT NOT NULL REFERENCES dpdist_runs (run_id),
-        position INTEGER NOT NULL, name TEXT NOT NULL, mechanism TEXT NOT NULL,
-        noise_std REAL NOT NULL, sensitivity REAL NOT NULL, cost TEXT NOT NULL, recorded_at TEXT NOT NULL,
-        UNIQUE (run_id, position))""",
+from dpdist.privacy.filter import Amount, Charge, Composition, Limit, check_fits, check_suits, left, total
+from dpdist.privacy.journal import AnyJournal, Journal
+from dpdist.privacy.ledger_records import (
+    ADD_LIMIT,
+    ADD_RELEASE,
+    ADD_RUN,
+    DATASETS,
+    LIMITS,
+    RELEASE,
+    RELEASES,
+    RUN,
+    RUNS,
+    SCHEMA,
+    ReleaseRecord,
+    RunCharge,
+    RunRecord,
+    check_same_run,
+    limit_of,
+    read_charges,
+    read_limit,
+    run_record,
+    same_release,
 )
-_LIMIT = """SELECT epsilon, delta, neighbours, composition, number FROM dpdist_limits
-    WHERE dataset_id = ? ORDER BY number DESC LIMIT 1"""
-_LIMITS = """SELECT epsilon, delta, neighbours, composition, set_at FROM dpdist_limits
-    WHERE dataset_id = ? ORDER BY number"""
-_ADD_LIMIT = "INSERT INTO dpdist_limits VALUES (?, ?, ?, ?, ?, ?, ?)"
-_RUN_COLUMNS = """SELECT epsilon, delta, neighbours, mu, split, fold,
-    dataset_id, run_id, digest, charged_at, user_name, label FROM dpdist_runs"""
-_RUN = f"{_RUN_COLUMNS} WHERE run_id = ?"
-_RUNS = f"{_RUN_COLUMNS} WHERE dataset_id = ? ORDER BY number"
-_ADD_RUN = "INSERT INTO dpdist_runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_RELEASE_COLUMNS = """SELECT release_id, run_id, position, name, mechanism, noise_std, sensitivity,
-    cost, recorded_at FROM dpdist_releases"""
-_RELEASE = f"{_RELEASE_COLUMNS} WHERE release_id = ? OR (run_id = ? AND position = ?)"
-_RELEASES = f"{_RELEASE_COLUMNS} WHERE run_id = ? ORDER BY position"
-_ADD_RELEASE = "INSERT INTO dpdist_releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_DATASETS = "SELECT dataset_id FROM dpdist_runs UNION SELECT dataset_id FROM dpdist_limits ORDER BY dataset_id"
+from dpdist.privacy.object_journal import ObjectJournal
+from dpdist.privacy.postgres import has_table, is_address
+from dpdist.privacy.sqlite import open_store, utc_now
 
 
 def default_path() -> str:
@@ -72,67 +61,22 @@ def default_path() -> str:
     return str(Path(home) / "dpdist" / "ledger.sqlite")
 
 
-@dataclass(frozen=True)
-class RunCharge:
-    """A run that is paid for; ``resumed`` if it had been paid for before this call."""
-
-    dataset_id: str
-    run_id: str
-    digest: str
-    charge: Charge
-    when: str
-    resumed: bool
-
-
-@dataclass(frozen=True)
-class ReleaseRecord:
-    """One release of a run, as it was announced before its noise was drawn."""
-
-    release_id: str
-    run_id: str
-    index: int
-    name: str
-    mechanism: str
-    noise_std: float
-    sensitivity: float
-    cost: str
-    when: str
-
-
-@dataclass(frozen=True)
-class RunRecord:
-    """One run of a dataset's history, with its releases in order."""
-
-    dataset_id: str
-    run_id: str
-    digest: str
-    charge: Charge
-    when: str
-    user: str | None
-    label: str | None
-    releases: tuple[ReleaseRecord, ...] = ()
-
-    @property
-    def epsilon(self) -> float:
-        """What the run was charged."""
-        return self.charge.epsilon
-
-    @property
-    def delta(self) -> float:
-        """What the run was charged."""
-        return self.charge.delta
-
-
 class Ledger:
-    """The account of every dataset in one SQLite file; safe for many threads and processes of one machine.
+    """The account of every dataset in one database; safe for many threads and processes.
+
+    The database is an SQLite file on one machine, or one of a PostgreSQL server that many machines reach.
 
     All methods raise `LedgerError` if the file cannot be read or written durably; then nothing may be released.
 
     Parameters
     ----------
     path : path-like, optional
-        The file, created with its directories. Default: the environment variable ``DPDIST_LEDGER``, else
-        ``dpdist/ledger.sqlite`` in the user's data directory. ``":memory:"`` keeps nothing after the object is gone.
+        A file, created with its directories, or ``postgresql://user@host/database`` (see `dpdist.privacy.postgres`).
+        Default: the environment variable ``DPDIST_LEDGER``, else ``dpdist/ledger.sqlite`` in the user's data
+        directory. ``":memory:"`` keeps nothing after the object is gone.
+    journal : path-like, optional
+        Where released values are kept, if not in the same database: another file or database, or an object store
+        (``s3://bucket/prefix``). Keep it as long as the ledger.
 
     Notes
     -----
@@ -155,14 +99,24 @@ class Ledger:
     0.25
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, *, journal: str | os.PathLike[str] | None = None
+    ) -> None:
         self.path = default_path() if path is None else os.fspath(path)
-        self._db = Database(self.path, _SCHEMA)
+        self._journal = self.path if journal is None else os.fspath(journal)
+        self._db = open_store(self.path, SCHEMA)
 
     @classmethod
     def existing(cls, path: str | os.PathLike[str] | None = None) -> Ledger:
         """Open a ledger that is there; raise `LedgerError` where `Ledger` would make a new, empty one."""
         named = default_path() if path is None else os.fspath(path)
+        if is_address(named):
+            if not has_table(named, "dpdist_runs"):
+                raise LedgerError(
+                    f"the database {named} has no tables of dpdist. They are made by the first run, or by the first "
+                    "limit that is set; if there were runs, name the database they used"
+                )
+            return cls(named)
         if not os.path.isfile(named):
             raise LedgerError(
                 f"there is no ledger at {named}. It is made by the first run, or by the first limit that is set; if "
@@ -178,13 +132,13 @@ class Ledger:
         return cls(named)
 
     @functools.cached_property
-    def journal(self) -> Journal:
-        """The released values of the runs charged here: in the same file, or in memory for as long as this ledger.
+    def journal(self) -> AnyJournal:
+        """The released values of the runs charged here: by default in the same database (or memory).
 
         The two belong together: a release that is charged and has no value is drawn anew, which is harmless only if the
         first draw was lost unseen. A ledger that outlives its journal would pay for two draws once.
         """
-        return Journal(self.path)
+        return ObjectJournal(self._journal) if is_object_store(self._journal) else Journal(self._journal)
 
     def close(self) -> None:
         """Close the file, and the journal's."""
@@ -218,10 +172,10 @@ class Ledger:
             raise BudgetError('composition="gaussian" needs delta > 0: Gaussian noise is never pure; try delta=1e-6')
         limit = Limit(budget, neighbours, composition)
         with self._db.write() as db:
-            old, number = _read_limit(db, dataset_id)
+            old, number = read_limit(db, dataset_id)
             if old == limit:
                 return
-            charges = _read_charges(db, dataset_id)
+            charges = read_charges(db, dataset_id)
             if old and charges and old.composition != composition:
                 raise BudgetError(
                     f'the charges on {dataset_id!r} add up by the rule "{old.composition}" and one account keeps one '
@@ -230,14 +184,14 @@ class Ledger:
             for charge in charges:
                 check_suits(dataset_id, limit, neighbours, charge)
             db.execute(
-                _ADD_LIMIT,
+                ADD_LIMIT,
                 (dataset_id, number + 1, utc_now(), budget.epsilon, budget.delta, neighbours.value, composition),
             )
 
     def limit(self, dataset_id: str) -> Limit | None:
         """Return the limit in force, None if there is none."""
         with self._db.read() as db:
-            return _read_limit(db, dataset_id)[0]
+            return read_limit(db, dataset_id)[0]
 
     # -- charges --------------------------------------------------------------------------------------------------
 
@@ -249,10 +203,10 @@ class Ledger:
         """
         with self._db.read() as db:
             if run_id is not None:
-                row = db.execute(_RUN, (run_id,)).fetchone()
-                if row and _run_record(row).dataset_id == dataset_id:
+                row = db.execute(RUN, (run_id,)).fetchone()
+                if row and run_record(row).dataset_id == dataset_id:
                     return
-            check_fits(dataset_id, _read_limit(db, dataset_id)[0], _read_charges(db, dataset_id), charge)
+            check_fits(dataset_id, read_limit(db, dataset_id)[0], read_charges(db, dataset_id), charge)
 
     def open_run(
         self,
@@ -289,16 +243,16 @@ class Ledger:
         if not (dataset_id and run_id and digest):
             raise LedgerError(f"a run needs a dataset id, a run id and a digest, got {(dataset_id, run_id, digest)!r}")
         with self._db.write() as db:
-            row = db.execute(_RUN, (run_id,)).fetchone()
+            row = db.execute(RUN, (run_id,)).fetchone()
             if row:
-                record = _run_record(row)
-                _check_same_run(record, dataset_id, digest, charge)
+                record = run_record(row)
+                check_same_run(record, dataset_id, digest, charge)
                 return RunCharge(dataset_id, run_id, digest, record.charge, record.when, resumed=True)
-            charges = _read_charges(db, dataset_id)
-            check_fits(dataset_id, _read_limit(db, dataset_id)[0], charges, charge)
+            charges = read_charges(db, dataset_id)
+            check_fits(dataset_id, read_limit(db, dataset_id)[0], charges, charge)
             when = utc_now()
             price = (charge.epsilon, charge.delta, charge.neighbours.value, charge.mu, charge.split, charge.fold)
-            db.execute(_ADD_RUN, (run_id, dataset_id, len(charges) + 1, digest, *price, when, user or _whoami(), label))
+            db.execute(ADD_RUN, (run_id, dataset_id, len(charges) + 1, digest, *price, when, user or _whoami(), label))
         return RunCharge(dataset_id, run_id, digest, charge, when, resumed=False)
 
     def record_release(
@@ -340,17 +294,17 @@ class Ledger:
         noise_std = math.inf if math.isnan(noise_std) else noise_std  # SQL has no NaN
         new = ReleaseRecord(release_id, run_id, index, name, mechanism, noise_std, sensitivity, cost, utc_now())
         with self._db.write() as db:
-            if not db.execute(_RUN, (run_id,)).fetchone():
+            if not db.execute(RUN, (run_id,)).fetchone():
                 raise LedgerError(f"run {run_id!r} has not been charged: call open_run before its first release")
-            on_file = [ReleaseRecord(*row) for row in db.execute(_RELEASE, (release_id, run_id, index))]
-            if len(on_file) == 1 and _same_release(on_file[0], new):
+            on_file = [ReleaseRecord(*row) for row in db.execute(RELEASE, (release_id, run_id, index))]
+            if len(on_file) == 1 and same_release(on_file[0], new):
                 return False
             if on_file:
                 raise LedgerError(
                     f"release {index} ({release_id!r}) of run {run_id!r} is on file with other parameters: "
                     "the plan has changed; start a new run"
                 )
-            db.execute(_ADD_RELEASE, dataclasses.astuple(new))
+            db.execute(ADD_RELEASE, dataclasses.astuple(new))
         return True
 
     # -- reports --------------------------------------------------------------------------------------------------
@@ -358,59 +312,32 @@ class Ledger:
     def datasets(self) -> list[str]:
         """Return the ids of all datasets with a charge or a limit."""
         with self._db.read() as db:
-            return [row[0] for row in db.execute(_DATASETS)]
+            return [row[0] for row in db.execute(DATASETS)]
 
     def spent(self, dataset_id: str) -> Amount:
         """Return the total of all charges by the account's rule ("basic" if no limit is set)."""
         with self._db.read() as db:
-            return total(_read_limit(db, dataset_id)[0], _read_charges(db, dataset_id))
+            return total(read_limit(db, dataset_id)[0], read_charges(db, dataset_id))
 
     def remaining(self, dataset_id: str) -> Amount | None:
         """Return what a charge on all rows may still cost, None if there is no limit."""
         with self._db.read() as db:
-            limit, charges = _read_limit(db, dataset_id)[0], _read_charges(db, dataset_id)
+            limit, charges = read_limit(db, dataset_id)[0], read_charges(db, dataset_id)
         return None if limit is None else left(limit, total(limit, charges))
 
     def limits(self, dataset_id: str) -> list[tuple[str, Limit]]:
         """Return every limit that was set, with the time, oldest first; the last one is in force."""
         with self._db.read() as db:
-            return [(when, _limit_of(*terms)) for *terms, when in db.execute(_LIMITS, (dataset_id,))]
+            return [(when, limit_of(*terms)) for *terms, when in db.execute(LIMITS, (dataset_id,))]
 
     def history(self, dataset_id: str) -> list[RunRecord]:
         """Return every run on the dataset, oldest first, with its releases."""
         with self._db.read() as db:
-            runs = [_run_record(row) for row in db.execute(_RUNS, (dataset_id,)).fetchall()]
+            runs = [run_record(row) for row in db.execute(RUNS, (dataset_id,)).fetchall()]
             return [
-                replace(run, releases=tuple(ReleaseRecord(*row) for row in db.execute(_RELEASES, (run.run_id,))))
+                replace(run, releases=tuple(ReleaseRecord(*row) for row in db.execute(RELEASES, (run.run_id,))))
                 for run in runs
             ]
-
-
-# -- rows to records ----------------------------------------------------------------------------------------------
-
-
-def _read_limit(db: sqlite3.Connection, dataset_id: str) -> tuple[Limit | None, int]:
-    """The limit in force and its number; (None, 0) without one."""
-    row = db.execute(_LIMIT, (dataset_id,)).fetchone()
-    if row is None:
-        return None, 0
-    *terms, number = row
-    return _limit_of(*terms), number
-
-
-def _limit_of(epsilon: float, delta: float, neighbours: str, composition: Composition) -> Limit:
-    return Limit(Budget(epsilon, delta), Neighbours(neighbours), composition)
-
-
-def _read_charges(db: sqlite3.Connection, dataset_id: str) -> list[Charge]:
-    return [_run_record(row).charge for row in db.execute(_RUNS, (dataset_id,))]
-
-
-def _run_record(row: Sequence) -> RunRecord:
-    epsilon, delta, neighbours, mu, split, fold, *rest = row
-    dataset_id, run_id, digest, when, user, label = rest
-    charge = Charge(epsilon, delta, Neighbours(neighbours), mu, split, fold)
-    return RunRecord(dataset_id, run_id, digest, charge, when, user, label)
 
 
 def _whoami() -> str:
@@ -419,24 +346,3 @@ def _whoami() -> str:
     except (ImportError, KeyError, OSError):  # a container's user without a name
         user = f"uid{os.getuid()}"
     return f"{user}@{socket.gethostname()}"
-
-
-def _close(a: float | None, b: float | None) -> bool:
-    return a == b if a is None or b is None else math.isclose(a, b, rel_tol=TOLERANCE)
-
-
-def _check_same_run(record: RunRecord, dataset_id: str, digest: str, charge: Charge) -> None:
-    old = record.charge
-    same_price = _close(old.epsilon, charge.epsilon) and _close(old.delta, charge.delta) and _close(old.mu, charge.mu)
-    same_rows = (old.neighbours, old.split, old.fold) == (charge.neighbours, charge.split, charge.fold)
-    if (record.dataset_id, record.digest) != (dataset_id, digest) or not (same_price and same_rows):
-        raise LedgerError(
-            f"run id {record.run_id!r} was used at {record.when} for a different plan or dataset; choose a new run id. "
-            "To resume that run, start it with the parameters it had."
-        )
-
-
-def _same_release(old: ReleaseRecord, new: ReleaseRecord) -> bool:
-    """The same release announced again: everything equal but the time, numbers up to rounding."""
-    names = replace(new, noise_std=old.noise_std, sensitivity=old.sensitivity, when=old.when)
-    return names == old and _close(old.noise_std, new.noise_std) and _close(old.sensitivity, new.sensitivity)

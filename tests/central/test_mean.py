@@ -14,9 +14,11 @@ from sklearn.base import clone
 from dpdist import Dataset, Ledger, Mean
 from dpdist.central.heavy_tailed import trimmed_count, truncation_scale
 from dpdist.central.mean import SMOOTH_BETA
+from dpdist.data.sparse import spiky_sparse
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.kernels.truncation import HardClip, SmoothTruncation, SoftTruncation
 from dpdist.privacy.accounting import gdp_mu
+from dpdist.privacy.lower_bounds import sparse_mean_lower_bound
 
 MAPS = {"truncate": SoftTruncation, "smooth-truncate": lambda s: SmoothTruncation(SMOOTH_BETA, s), "clip": HardClip}
 LAWS = {
@@ -84,6 +86,17 @@ def test_a_sparse_mean_is_found_among_many():
 @pytest.mark.slow
 def test_a_sparse_mean_of_many_rows():
     assert np.mean([sparse_error(100_000, seed) for seed in range(5)]) <= 0.0018
+
+
+@pytest.mark.parametrize(("share", "band"), [(0.001, 0.009), (0.01, 0.014), (0.1, 0.003), (0.5, 0.002)])
+def test_sparse_means_of_the_hardest_rows(share, band):
+    """A few rows hold all of the mean: not above the band (1.5 times what was measured), not below what is possible."""
+    errors = []
+    for seed in range(5):
+        data, mean = spiky_sparse(20_000, 300, n_nonzero=5, share=share, random_state=seed)
+        model = Mean(n_nonzero=5, second_moment=1.0, delta=1e-6, random_state=seed, cluster="threads")
+        errors.append(((model.fit(data).mean_ - mean) ** 2).sum())
+    assert sparse_mean_lower_bound(20_000, 300, 5, 1.0, 1.0, 1e-6)[0] < np.mean(errors) < band
 
 
 @pytest.mark.parametrize("method", MAPS)

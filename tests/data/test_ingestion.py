@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from dpdist.data import Dataset, Schema, delimited, ingest, ingestion
+from dpdist.data import Dataset, Progress, Schema, copying, delimited, ingest
 from dpdist.errors import DataError, MissingBound
 from tests.data.helpers import put
 
@@ -108,7 +108,7 @@ def sources(tmp_path: Path) -> dict[str, Callable[[], Path | str]]:
 def test_tables(tmp_path: Path, blocks: int, kind: str) -> None:
     source = sources(tmp_path)[kind]()
     extra: Any = {"format": "csv", "delimiter": "\t"} if kind == "tabs" else {}
-    seen: list[ingestion.Progress] = []
+    seen: list[Progress] = []
     done = ingest(
         source, tmp_path / "out", features=["c", "origin", "a"], levels={"origin": LEVELS}, ranges={"a": (-4, 6)},
         label="y", partition_rows=300, progress=seen.append, **extra,
@@ -353,12 +353,12 @@ def test_real_flights(tmp_path: Path) -> None:
 
 def test_continuing_and_starting_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delimited, "BLOCK_BYTES", 1000)
-    monkeypatch.setattr(ingestion, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(copying, "CHECKPOINT_SECONDS", 0.0)
     FRAME.to_csv(tmp_path / "t.csv", index=False)
     out = tmp_path / "out"
 
     def go(stop_at: int = 10**9, **changed: Any) -> Any:
-        def stop(at: ingestion.Progress) -> None:
+        def stop(at: Progress) -> None:
             if at.rows > stop_at:
                 raise KeyboardInterrupt
 
@@ -401,7 +401,7 @@ def test_continuing_and_starting_again(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_source_that_changes_while_it_is_read(tmp_path: Path) -> None:
     FRAME.to_csv(tmp_path / "t.csv", index=False)
 
-    def meddle(_: ingestion.Progress) -> None:
+    def meddle(_: Progress) -> None:
         FRAME.to_csv(tmp_path / "t.csv", mode="a", header=False, index=False)
 
     with pytest.raises(DataError, match="changed while it was read"):

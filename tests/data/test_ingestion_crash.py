@@ -20,7 +20,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from dpdist.data import Dataset, Progress, arrayfiles, checkpoint, delimited, ingest, ingestion, readers
+from dpdist.data import Dataset, Progress, arrayfiles, checkpoint, copying, delimited, ingest, readers
 from dpdist.errors import DataError
 from tests.data.test_ingestion import files
 
@@ -34,7 +34,7 @@ def child(source: str, dest: str, rows: Any, pipe: Connection | None, block: int
     delimited.BLOCK_BYTES = readers._BATCH_BYTES = block
     arrayfiles.aligned_rows = lambda _: 1024  # type: ignore[assignment]
     checkpoint._CACHE = -1024
-    ingestion.CHECKPOINT_SECONDS = 0.0 if pipe is None else 0.2
+    copying.CHECKPOINT_SECONDS = 0.0 if pipe is None else 0.2
 
     def tell(at: Progress) -> None:
         rows[:] = rows[0] or at.rows, at.rows
@@ -114,7 +114,7 @@ def test_killed_while_it_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         if point == "after the end":
             patch.setattr(checkpoint.Checkpoint, "delete", killed)
         else:
-            patch.setattr(ingestion.GrowingGroup, "finish", killed)
+            patch.setattr(copying.GrowingGroup, "finish", killed)
         with pytest.raises(SystemExit):
             ingest(tmp_path / "t.csv", tmp_path / "out", **asked)
     assert (tmp_path / "out.ingesting").exists()

@@ -75,3 +75,34 @@ def test_numbers_of_adult_and_what_is_refused():
         lookalikes.skewed_logit(10, rows="cauchy")
     for make in (lookalikes.covertype_like, lookalikes.ijcnn_like, lookalikes.adult_like):
         assert make(10, 1)[0].arrays["X"].shape == (10, 1)
+
+
+def test_few_columns_that_matter():
+    """Six standard deviations (and the seeds are fixed)."""
+    X, y, truth = rows(lookalikes.covertype_like, n_nonzero=6, random_state=3)
+    assert np.count_nonzero(truth) == np.count_nonzero(truth[:14]) == 6
+    sizes = np.abs(truth[truth != 0])
+    assert np.all((sizes >= 4) & (sizes <= 8))
+    assert np.array_equal(X, rows(lookalikes.covertype_like, random_state=3)[0]), "the rows are the same"
+    p = 1 / (1 + np.exp(-X @ truth))
+    assert abs((y - p).sum()) < 6 * np.sqrt((p * (1 - p)).sum())
+    for wrong in (-1, 15):
+        with pytest.raises(DataError, match="n_nonzero"):
+            lookalikes.covertype_like(10, n_nonzero=wrong)
+
+
+def test_words_of_texts():
+    n, d = 5000, 2000
+    data, truth = lookalikes.rcv1_like(n, d, random_state=1)
+    found = data.read(0, n)
+    X, y = found["X"], found["y"]
+    assert np.count_nonzero(truth) == np.count_nonzero(truth[:200]) == 20 and set(np.abs(truth)) == {0.0, 8.0}
+    np.testing.assert_allclose(np.linalg.norm(X, axis=1), 1)
+    assert 40 < np.count_nonzero(X, axis=1).mean() < 74
+    reach = 1 / np.arange(1, d + 1)
+    hit = 1 - (1 - reach / reach.sum()) ** 74
+    assert np.all(np.abs((X > 0).mean(axis=0) - hit) < 7 * np.sqrt(hit * (1 - hit) / n) + 1 / n)
+    p = 1 / (1 + np.exp(-X @ truth))
+    assert abs((y - p).sum()) < 6 * np.sqrt((p * (1 - p)).sum())
+    with pytest.raises(DataError, match="n_nonzero"):
+        lookalikes.rcv1_like(10, 5, n_nonzero=6)

@@ -24,8 +24,8 @@ from dpdist.kernels.gradients import DERIVATIVE_CAP
 from dpdist.kernels.grid import grid_for
 from dpdist.kernels.truncation import HardClip, SmoothTruncation, SoftTruncation
 from dpdist.losses import Huber, Logistic, Loss, SmoothedHinge, Squared
-from dpdist.privacy.audit import SensitivityViolation, adversarial_rows, sensitivity_fuzz
 from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.sensitivity_fuzz import SensitivityViolation, adversarial_rows, sensitivity_fuzz
 
 MAPS = [HardClip(0.7), SoftTruncation(1.3), SmoothTruncation(9.2, 1.3), SmoothTruncation(1.0, 0.5)]
 BOUNDED = [*MAPS, Residual(0.8, 1.5), Residual(1.0, 4.0, label_bound=1.0)]

@@ -24,12 +24,13 @@ from dpdist.kernels.order_statistics import WEIGHT_BITS
 from dpdist.kernels.truncation import HardClip, SoftTruncation
 from dpdist.losses import Squared
 from dpdist.privacy.accounting import gdp_epsilon, gdp_mu
-from dpdist.privacy.audit import adversarial_rows, audit_two_point, two_point_bound
+from dpdist.privacy.audit import audit_two_point, two_point_bound
 from dpdist.privacy.bits import StreamBits, SystemBits
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.discrete import rounded_gaussian
 from dpdist.privacy.mechanisms import Gaussian
 from dpdist.privacy.plan import Item
+from dpdist.privacy.sensitivity_fuzz import adversarial_rows
 from dpdist.privacy.smooth import SHIFT, SMOOTH_BITS, ArsinhNormal, _rounded_sinh, arsinh_rho
 from tests.privacy.exhibits.heavy_tailed import printed_catoni_std, printed_trimmed_scale
 

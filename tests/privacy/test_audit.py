@@ -13,17 +13,15 @@ import numpy as np
 import pytest
 
 from dpdist.privacy.audit import (
-    SensitivityViolation,
-    adversarial_rows,
     audit_one_run,
     audit_two_point,
     clopper_pearson,
     event_bound,
     one_run_bound,
-    sensitivity_fuzz,
     two_point_bound,
 )
 from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.sensitivity_fuzz import SensitivityViolation, adversarial_rows, sensitivity_fuzz
 
 SIGMA = 4.2247  # Gaussian noise for (1, 1e-6), sensitivity 1
 REPLACE, ADD = Neighbours.REPLACE_ONE, Neighbours.ADD_OR_REMOVE_ONE

@@ -14,10 +14,11 @@ from dpdist.central.coordinate_queries import CoordinateGradientSum
 from dpdist.kernels.coordinate_gradients import Residual
 from dpdist.kernels.truncation import SmoothTruncation
 from dpdist.losses import Squared
-from dpdist.privacy.audit import SensitivityViolation, adversarial_rows, audit_two_point, sensitivity_fuzz
+from dpdist.privacy.audit import audit_two_point
 from dpdist.privacy.bits import StreamBits
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.selection import select
+from dpdist.privacy.sensitivity_fuzz import SensitivityViolation, adversarial_rows, sensitivity_fuzz
 from dpdist.privacy.streams import Stream, run_key_from_seed
 from tests.privacy.exhibits.high_dimensional import literal_smooth_truncation, printed_lasso_range
 

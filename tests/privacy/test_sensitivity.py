@@ -29,10 +29,10 @@ from dpdist.errors import BudgetError
 from dpdist.kernels.coordinate_gradients import Residual
 from dpdist.kernels.truncation import HardClip, SmoothTruncation, SoftTruncation
 from dpdist.losses import Biweight, Huber, Logistic, SmoothedHinge, Squared
-from dpdist.privacy.audit import SensitivityViolation, adversarial_rows, sensitivity_fuzz
 from dpdist.privacy.bits import StreamBits
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.perturbation import ObjectivePerturbation
+from dpdist.privacy.sensitivity_fuzz import SensitivityViolation, adversarial_rows, sensitivity_fuzz
 
 D = 5
 SIGNS, CLASSES = ClassCodes((0, 1)), ClassCodes((0, 1, 2))

@@ -1,0 +1,202 @@
+"""The account of a dataset as plain data, for programs, and as text, for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpdist.cli.output import as_list, as_table, cost, moment
+
+if TYPE_CHECKING:
+    from dpdist.privacy.filter import Limit
+    from dpdist.privacy.ledger import Ledger
+    from dpdist.privacy.ledger_records import RunRecord
+
+RULES = {
+    "basic": "basic: the epsilons, and the deltas, of all runs are added",
+    "gaussian": "gaussian: the squared Gaussian parameters of all runs are added, which lets more runs in",
+}
+RELATIONS = {
+    "replace-one": "replace-one: one privacy unit's data replaced by any other; the number of rows is public",
+    "add-or-remove-one": "add-or-remove-one: one privacy unit's data added or removed; the number of rows is private",
+}
+_SHOW_TITLES = {
+    "dataset": "Dataset",
+    "runs": "Runs",
+    "spent_epsilon": "Spent epsilon",
+    "spent_delta": "delta",
+    "left_epsilon": "Left epsilon",
+    "left_delta": "delta",
+    "limit_epsilon": "Limit epsilon",
+    "limit_delta": "delta",
+    "composition": "Rule",
+    "last_run": "Last run",
+}
+SHOW_COLUMNS = [*_SHOW_TITLES, "neighbours"]
+_RUN_TITLES = {
+    "when": "When",
+    "by": "By",
+    "run": "Run",
+    "epsilon": "Epsilon",
+    "delta": "Delta",
+    "n_releases": "Releases",
+    "label": "Label",
+}
+RUN_COLUMNS = ["when", "by", "run", "label", "epsilon", "delta", "mu", "neighbours", "split", "fold", "n_releases"]
+RELEASE_TITLES = {
+    "index": "No.",
+    "name": "Release",
+    "mechanism": "Mechanism",
+    "noise_std": "Noise (std)",
+    "sensitivity": "Sensitivity",
+    "cost": "Cost",
+    "recorded": "Recorded",
+}
+
+# -- records to plain data ----------------------------------------------------------------------------------------
+
+
+def account_of(book: Ledger, dataset_id: str) -> dict[str, Any]:
+    from dpdist.privacy.filter import left, total
+
+    limits, runs = book.limits(dataset_id), book.history(dataset_id)
+    limit = limits[-1][1] if limits else None
+    spent = total(limit, [run.charge for run in runs])
+    remaining = None if limit is None else left(limit, spent)
+    relation = limit.neighbours if limit else runs[0].charge.neighbours if runs else None
+    return {
+        "dataset": dataset_id,
+        "limit": limit and {"epsilon": limit.budget.epsilon, "delta": limit.budget.delta},
+        "spent": {"epsilon": spent.epsilon, "delta": spent.delta},
+        "left": remaining and {"epsilon": remaining.epsilon, "delta": remaining.delta},
+        "composition": limit.composition if limit else "basic",
+        "neighbours": relation and relation.value,
+        "runs": len(runs),
+        "last_run": runs[-1].when if runs else None,
+        "limits": [limit_of(when, each) for when, each in limits],
+    }
+
+
+def limit_of(when: str, limit: Limit) -> dict[str, Any]:
+    return {
+        "when": when,
+        "epsilon": limit.budget.epsilon,
+        "delta": limit.budget.delta,
+        "neighbours": limit.neighbours.value,
+        "composition": limit.composition,
+    }
+
+
+def run_of(record: RunRecord) -> dict[str, Any]:
+    charge = record.charge
+    return {
+        "run": record.run_id,
+        "when": record.when,
+        "by": record.user,
+        "label": record.label,
+        "epsilon": charge.epsilon,
+        "delta": charge.delta,
+        "mu": charge.mu,
+        "neighbours": charge.neighbours.value,
+        "split": charge.split,
+        "fold": charge.fold,
+        "n_releases": len(record.releases),
+        "releases": [
+            {
+                "index": release.index,
+                "name": release.name,
+                "mechanism": release.mechanism,
+                "noise_std": release.noise_std if math.isfinite(release.noise_std) else None,
+                "sensitivity": release.sensitivity,
+                "cost": release.cost,
+                "recorded": release.when,
+            }
+            for release in record.releases
+        ],
+    }
+
+
+def flat(account: dict[str, Any]) -> dict[str, Any]:
+    row = dict(account)
+    for name in ("limit", "spent", "left"):
+        row |= {f"{name}_{part}": (account[name] or {}).get(part) for part in ("epsilon", "delta")}
+    return row
+
+
+# -- plain data to sentences --------------------------------------------------------------------------------------
+
+
+def all_accounts_text(path: str, accounts: Sequence[dict[str, Any]]) -> str:
+    if not accounts:
+        return f"The ledger {path} has no account yet."
+    rows = [flat(account) for account in accounts]
+    for row in rows:
+        row["last_run"] = row["last_run"] and moment(row["last_run"])
+    return as_table(rows, _SHOW_TITLES)
+
+
+def account_text(path: str, account: dict[str, Any]) -> str:
+    limit, spent, runs = account["limit"], account["spent"], account["runs"]
+    lines = [("Dataset", account["dataset"]), ("Ledger", path)]
+    if limit:
+        lines.append(("Limit", f"{cost(**limit)}; set {moment(account['limits'][-1]['when'])}"))
+    else:
+        lines.append(("Limit", "none: spending is recorded and not limited; set one with 'dpdist budget set'"))
+    last = f", the last {moment(account['last_run'])}" if runs else ""
+    lines.append(("Spent", f"{cost(**spent)}, by {runs} run{'' if runs == 1 else 's'}{last}"))
+    if limit:
+        lines.append(("Left", cost(**account["left"])))
+    lines.append(("Rule", RULES[account["composition"]]))
+    if account["neighbours"]:
+        lines.append(("Neighbours", RELATIONS[account["neighbours"]]))
+    text = as_list(lines)
+    if runs:
+        text += f"\n\n{_meaning(spent, account['neighbours'])}"
+    earlier = [
+        each
+        for each in account["limits"]
+        if limit and (each["epsilon"] > limit["epsilon"] or each["delta"] > limit["delta"])
+    ]
+    if earlier:
+        highest = max(earlier, key=lambda each: (each["epsilon"], each["delta"]))
+        text += (
+            f"\n\nThe limit was {cost(highest['epsilon'], highest['delta'])} from {moment(highest['when'])} on, and\n"
+            "was lowered later: over the whole life of the dataset, the promise is the earlier one."
+        )
+    return text
+
+
+def _meaning(spent: dict[str, float], neighbours: str) -> str:
+    change = "Replacing" if neighbours == "replace-one" else "Adding or removing"
+    other = " by any other" if neighbours == "replace-one" else ""
+    factor = f" = {math.exp(spent['epsilon']):.4g}" if spent["epsilon"] < 300 else ""
+    but = f", up to a probability of {spent['delta']:.6g}" if spent["delta"] else ""
+    return (
+        f"What this means: {change.lower()} all data of one privacy unit{other} changes the probability of anything\n"
+        f"that was released by at most a factor e^{spent['epsilon']:.6g}{factor}{but}. Runs with a fixed\n"
+        "random_state are charged too, but are simulations without this guarantee."
+    )
+
+
+def history_text(
+    dataset_id: str, runs: Sequence[dict[str, Any]], limits: Sequence[dict[str, Any]], releases: bool
+) -> str:
+    parts = [f"Runs on {dataset_id}, oldest first" if runs else f"No run was ever charged to {dataset_id}."]
+    rows = [{**run, "when": moment(run["when"]), "by": run["by"] or "not recorded"} for run in runs]
+    if releases:
+        for run in rows:
+            lines = [{**line, "recorded": moment(line["recorded"])} for line in run["releases"]]
+            table = as_table(lines, RELEASE_TITLES) if lines else "No release was made."
+            parts.append(f"{as_table([run], _RUN_TITLES)}\n\n{_indented(table)}")
+    elif rows:
+        parts.append(as_table(rows, _RUN_TITLES))
+    if limits:
+        titles = {"when": "Limit set", "epsilon": "Epsilon", "delta": "Delta", "composition": "Rule"}
+        titles["neighbours"] = "Neighbours"
+        parts.append(as_table([{**limit, "when": moment(limit["when"])} for limit in limits], titles))
+    return "\n\n".join(parts)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())

@@ -1,0 +1,305 @@
+"""One source on its way to one dataset: in constant memory, and continued where a crash stopped it.
+
+Chunks become durable before the notes that count on them (`dpdist.data.checkpoint`), and the dataset gets its id last:
+until then it is no dataset, and only the same ingestion continues it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from dpdist.data.checkpoint import Checkpoint
+from dpdist.data.growing import GrowingGroup, id_at, kind_of, schema_at
+from dpdist.data.readers import Batch, Reader
+from dpdist.data.rows import Rows
+from dpdist.data.schema import ArraySpec, Schema
+from dpdist.data.sources import aligned_rows
+from dpdist.data.writing import Compression
+from dpdist.errors import DataError
+
+INGESTED = "dpdist-ingested"
+"""Group attribute that says how a dataset was made: public decisions only."""
+CHECKPOINT_SECONDS = 5.0
+"""Time between two checkpoints: what a crash can cost, and seldom enough to cost nothing."""
+_SHOWN_ROWS = 10
+_MOST_WORKERS = 4
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an ingestion is.
+
+    Attributes
+    ----------
+    rows : int
+        Read so far, those before an interruption included.
+    bytes_done, bytes_total : int
+        Of the source.
+    seconds, rows_now : float, int
+        Since this process began, and the rows it has read.
+    """
+
+    rows: int
+    bytes_done: int
+    bytes_total: int
+    seconds: float
+    rows_now: int
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """What an ingestion did. For the curator: the counts depend on the values and are not stored.
+
+    Attributes
+    ----------
+    path : str
+    schema : Schema
+        Of the dataset that was written.
+    rows_read : int
+    bad : mapping of str to int
+        Rows that were dropped, or made null rows, by reason.
+    over_bound : int
+        Good rows that were left out because their unit had its rows already.
+    """
+
+    path: str
+    schema: Schema
+    rows_read: int
+    bad: Mapping[str, int]
+    over_bound: int
+
+
+class Ingestion:
+    """One source on its way to one place."""
+
+    def __init__(
+        self,
+        place: Path,
+        reader: Reader,
+        schema: Schema,
+        compression: Compression,
+        public: Mapping[str, Any],
+        request: dict[str, Any],
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self.place, self.reader, self.schema, self.public, self.request = place, reader, schema, public, request
+        self.recipe = reader.layout.recipe
+        self.tell = progress
+        rows = schema.partition_rows or aligned_rows(max(spec.row_bytes for spec in schema.arrays.values()))
+        partition = {name: ArraySpec(s.dtype, (rows, *s.shape[1:])) for name, s in schema.arrays.items()}
+        self.group = GrowingGroup(place, partition, compression)
+        self.rows_read = self.file_rows = self.over_bound = 0
+        self.bad: Counter[str] = Counter()
+        self.position: list[int] | None = None
+
+    def run(self, restart: bool) -> Ingested:
+        """Begin or continue, and finish."""
+        try:
+            self.place.parent.mkdir(parents=True, exist_ok=True)
+            self.state = Checkpoint(state_path(self.place))
+            try:
+                if not self._prepare(restart):
+                    self._copy()
+                self._finish()
+            finally:
+                self.state.close()
+        except OSError as error:
+            raise DataError(
+                f"cannot write {self.place}: {error.strerror or type(error).__name__}. Check the directory, the "
+                "permissions and the free space, then run the same command again; it continues where it stopped"
+            ) from None
+        return Ingested(str(self.place), self.schema, self.rows_read, dict(self.bad), self.over_bound)
+
+    def _prepare(self, restart: bool) -> bool:
+        """Take up an unfinished ingestion or begin one; whether all rows are copied already."""
+        saved, kind = self.state.read(), kind_of(self.place)
+        request: dict[str, Any] | None = saved.get("request")
+        finished = request is not None and kind == "taken" and id_at(self.place) == request["id"]
+        if kind == "taken" and not (request is not None and finished and not self._changed(request)):
+            if finished or not saved:
+                self.state.delete()
+            raise already_there(self.place)
+        if restart and not finished:
+            request = None
+        if request is None:
+            if kind == "unfinished" and not restart:
+                self.state.delete()
+                raise DataError(
+                    f"{self.place} is an unfinished dataset and the notes to continue it are gone; delete it with "
+                    "--restart (restart=True), which starts again"
+                )
+            self._begin()
+            return False
+        if changed := self._changed(request):
+            raise DataError(
+                f"an unfinished ingestion to {self.place} was started differently; changed: {', '.join(changed)}. "
+                "Run the command as it was to continue it, or add --restart (restart=True) to delete what it wrote "
+                "and start again"
+            )
+        self.schema = replace(self.schema, id=request["id"])
+        progress = saved.get("progress")
+        if progress is None:
+            self._begin()
+            return False
+        self.position = progress["position"]
+        self.rows_read, self.file_rows = progress["rows_read"], progress["file_rows"]
+        self.bad, self.over_bound = Counter(progress["bad"]), progress["over_bound"]
+        if not finished:
+            self.group.resume(progress["stored"], {name: saved[f"carry/{name}"] for name in self.schema.arrays})
+        return finished
+
+    def _begin(self) -> None:
+        """Start from nothing; the notes first, so that a crash in between is followed by a start from nothing."""
+        self.state.clear()
+        self.state.commit({"request": {**self.request, "id": self.schema.id}})
+        self.group.delete()
+        self.group.begin()
+
+    def _changed(self, before: Mapping[str, Any]) -> list[str]:
+        """Names of the options that are not what they were."""
+        now = self.request["options"]
+        changed = [name for name in now if before["options"].get(name) != now[name]]
+        if before["source"] != self.request["source"] and "source" not in changed:
+            changed.append("the content of the source (its size or time of change)")
+        return changed
+
+    def _copy(self) -> None:
+        started = last = time.monotonic()
+        before = self.rows_read
+        for batch in self._read():
+            rows = batch.rows
+            if self.position is not None and self.position[0] != batch.position[0]:
+                self.file_rows = 0
+            kept = self._kept(batch)
+            arrays = {"X": rows.X} if rows.y is None else {"X": rows.X, "y": rows.y}
+            self.group.append(arrays if kept.all() else {name: array[kept] for name, array in arrays.items()})
+            self.rows_read += len(kept)
+            self.file_rows += len(kept)
+            self.position = batch.position
+            now = time.monotonic()
+            if now - last >= CHECKPOINT_SECONDS:
+                self._checkpoint()
+                last = time.monotonic()
+            if self.tell is not None:
+                done, total = batch.bytes_done, self.reader.bytes_total
+                self.tell(Progress(self.rows_read, done, total, now - started, self.rows_read - before))
+        try:
+            unchanged = self.reader.identity() == self.request["source"]
+        except OSError:
+            unchanged = False
+        if not unchanged:
+            self._discard()
+            raise DataError(f"{self.public['source']} changed while it was read. Run again when nobody writes to it")
+        if not self.group.n_rows:
+            self._discard()
+            raise DataError(f"{self.public['source']} has no rows to write; {self.rows_read} were read, none is good")
+
+    def _read(self) -> Iterator[Batch]:
+        """Batches of the reader; a source that is not what it should be leaves nothing behind."""
+        name = self.public["source"]
+        try:
+            yield from _ahead(self.reader.batches(self.position))
+            return
+        except OSError as error:
+            problem = f"{name} cannot be read: {error.strerror or type(error).__name__}. Check it and run again"
+        except DataError:
+            self._discard()
+            raise
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            self._discard()
+            problem = f"{name} is damaged: {type(error).__name__} after {self.rows_read} rows. Write or copy it again"
+        raise DataError(problem)
+
+    def _kept(self, batch: Batch) -> np.ndarray:
+        """Which rows of a batch are written; bad ones are refused, counted or made null first."""
+        rows: Rows = batch.rows
+        kept = np.ones(len(rows.X), bool)
+        bad = rows.bad
+        if bad is not None:
+            if self.recipe.on_bad == "stop":
+                self._discard()
+                raise _bad_rows(batch, bad, self.file_rows)
+            self.bad += rows.tally()
+            if self.recipe.on_bad == "drop":
+                kept = ~bad
+            else:
+                rows.make_null(bad)
+        if rows.unit is not None and self.recipe.max_rows is not None:
+            candidates, kept = kept, self.state.keep(rows.unit, kept, self.recipe.max_rows)
+            self.over_bound += int(np.count_nonzero(candidates & ~kept))
+        return kept
+
+    def _checkpoint(self) -> None:
+        """Make everything so far durable: chunks before the notes that count on them."""
+        self.group.sync()
+        progress = {
+            "position": self.position,
+            "stored": self.group.stored,
+            "rows_read": self.rows_read,
+            "file_rows": self.file_rows,
+            "bad": self.bad,
+            "over_bound": self.over_bound,
+        }
+        carry = {f"carry/{name}": rows for name, rows in self.group.carry().items()}
+        self.state.commit({"progress": progress, **carry})
+
+    def _finish(self) -> None:
+        if id_at(self.place) is None:
+            self._checkpoint()
+            self.schema = self.group.finish(self.schema, {INGESTED: self.public})
+        else:
+            self.schema = schema_at(self.place)
+        self.state.delete()
+
+    def _discard(self) -> None:
+        self.state.clear()
+        self.state.commit({"request": self.request})
+        self.group.delete()
+        self.state.delete()
+
+
+def _ahead(tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
+    """Results of tasks in their order, a few of them worked on at a time."""
+    workers = min(os.cpu_count() or 1, _MOST_WORKERS)
+    waiting: deque[Future[T]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        for task in tasks:
+            waiting.append(pool.submit(task))
+            if len(waiting) > workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _bad_rows(batch: Batch, bad: np.ndarray, before: int) -> DataError:
+    found = np.flatnonzero(bad)
+    lines = [f"  {batch.place(row, before)}: {batch.rows.blame(row)}" for row in found[:_SHOWN_ROWS]]
+    if len(found) > _SHOWN_ROWS:
+        lines.append("  and more")
+    return DataError(
+        f"bad rows; nothing was written:\n{chr(10).join(lines)}\n"
+        "Repair them, or say what to do with such rows: --on-bad drop leaves them out, --on-bad zero keeps their "
+        "places as null rows (on_bad=)"
+    )
+
+
+def state_path(place: Path) -> Path:
+    return place.with_name(place.name + ".ingesting")
+
+
+def already_there(place: Path) -> DataError:
+    return DataError(
+        f"{place} exists already, and a dataset is never overwritten: its ledger belongs to it. Choose another "
+        "place, or delete it yourself if nobody needs it any more"
+    )
