@@ -9,17 +9,18 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "dpdist"
 
-LIBRARY = {"errors", "html", "charts", "data", "privacy", "kernels", "losses", "constraints", "solvers", "engine"}
+LIBRARY = {"errors", "html", "objects", "charts", "data", "privacy", "kernels", "losses", "constraints", "solvers", "engine"}
 SHARED = ("columns", "course", "estimator", "inputs", "outlook", "parameters", "representation")
 ROOMS = {
     "errors": set(),
     "html": set(),
+    "objects": {"errors"},
     "charts": {"html"},
     "constraints": set(),
     "losses": set(),
     "kernels": {"errors", "losses"},
-    "privacy": {"errors", "html"},
-    "data": {"errors", "html", "privacy.streams", "privacy.budget"},
+    "privacy": {"errors", "html", "objects"},
+    "data": {"errors", "html", "objects", "privacy.streams", "privacy.budget"},
     "solvers": {"constraints"},
     "engine": {"errors", "data", "privacy", "kernels"},
     "central": LIBRARY,
@@ -30,12 +31,13 @@ ROOMS = {
 OUTSIDE = {
     "errors": set(),
     "html": set(),
+    "objects": {"obstore", "zarr"},
     "charts": {"numpy"},
     "kernels": {"numpy", "numba", "scipy"},
     "losses": {"numpy", "numba", "scipy"},
     "constraints": {"numpy"},
     "solvers": {"numpy", "scipy"},
-    "privacy": {"numpy", "scipy", "mpmath", "dp_accounting"},
+    "privacy": {"numpy", "scipy", "mpmath", "dp_accounting", "obstore", "psycopg"},
     "data": {"numpy", "zarr", "pyarrow"},
     "engine": {"numpy", "dask", "distributed"},
     "central": {"numpy", "scipy", "sklearn"},

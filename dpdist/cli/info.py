@@ -23,13 +23,13 @@ def open_read_only(location: str) -> zarr.Group:
     """Open the Zarr group at a path or URL so that nothing can be written to it."""
     import zarr
 
-    from dpdist.data.writing import resolved, shown
+    from dpdist.data.writing import shown, zarr_place
 
     place = shown(location)
     if "://" not in location and not os.path.exists(os.path.expanduser(location)):
         raise DataError(f"{place}: there is no such file or directory; check the name of the dataset")
     try:
-        return zarr.open_group(resolved(location), mode="r")
+        return zarr.open_group(**zarr_place(location), mode="r")
     except PermissionError:
         raise
     except Exception as error:

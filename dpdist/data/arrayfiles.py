@@ -20,7 +20,7 @@ from dpdist.data.recipe import Recipe, listed, near
 from dpdist.data.rows import array_rows
 from dpdist.data.schema import ATTRIBUTE, Schema
 from dpdist.data.sources import ZarrSource, aligned_rows, merge_boundaries
-from dpdist.data.writing import resolved, shown
+from dpdist.data.writing import resolved, shown, zarr_place
 from dpdist.errors import DataError
 
 
@@ -195,7 +195,7 @@ def _open_npy(path: Path, member: str | None) -> IO[bytes]:
 def zarr_reader(place: str, recipe: Recipe) -> ArrayReader:
     """Reader of a Zarr group, whoever wrote it."""
     try:
-        group = zarr.open_group(resolved(place), mode="r")
+        group = zarr.open_group(**zarr_place(place), mode="r")
         found = dict(group.arrays())
     except Exception as error:
         problem = type(error).__name__

@@ -25,9 +25,9 @@ from dpdist.data.writing import (
     Compression,
     ForwardReader,
     Location,
-    resolved,
     shown,
     write_group,
+    zarr_place,
 )
 from dpdist.errors import DataError
 from dpdist.html import card, facts, records
@@ -287,7 +287,7 @@ def _open_group(store: Location, storage_options: dict[str, Any] | None) -> zarr
     if isinstance(store, zarr.Group):
         return store
     try:
-        return zarr.open_group(resolved(store), mode="r", storage_options=storage_options)
+        return zarr.open_group(**zarr_place(store, storage_options), mode="r")
     except Exception as error:
         problem = type(error).__name__
     raise DataError(
@@ -314,7 +314,7 @@ def _keep_id(
         writable = (
             store
             if isinstance(store, zarr.Group)
-            else zarr.open_group(resolved(store), mode="r+", storage_options=storage_options)
+            else zarr.open_group(**zarr_place(store, storage_options), mode="r+")
         )
         writable.update_attributes({ATTRIBUTE: schema.to_attributes()})
         # Read again: of two processes that open the store for the first time, the last writer's id holds.

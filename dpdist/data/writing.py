@@ -18,6 +18,7 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 from dpdist.data.schema import ATTRIBUTE, VERSION, ArraySpec, Schema
 from dpdist.data.sources import DaskSource, Source, aligned_rows
 from dpdist.errors import DataError
+from dpdist.objects import is_object_store, zarr_objects
 
 Compression = Literal["none", "zstd"]
 Location = str | os.PathLike[str] | Store | zarr.Group
@@ -117,6 +118,13 @@ def resolved(store: Location) -> Any:
     return store
 
 
+def zarr_place(store: Location, storage_options: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A location as the arguments of ``zarr.open_group``: object stores by obstore, all else by Zarr's own ways."""
+    if is_object_store(store):
+        return {"store": zarr_objects(str(store), storage_options)}
+    return {"store": resolved(store), "storage_options": storage_options}
+
+
 def shown(store: object) -> str:
     """Name a location in messages, without the user names, keys and signatures that a URL may carry."""
     text = str(store.store_path) if isinstance(store, zarr.Group) else str(store)
@@ -132,7 +140,7 @@ def new_group(store: Location, storage_options: dict[str, Any] | None = None) ->
         return store.update_attributes(mark)
     try:
         return zarr.open_group(
-            resolved(store), mode="w-", zarr_format=3, storage_options=storage_options, attributes=mark
+            **zarr_place(store, storage_options), mode="w-", zarr_format=3, attributes=mark
         )
     except FileExistsError:
         problem = "something is already stored there; choose another place, or delete it if its ledger is closed"

@@ -11,10 +11,11 @@ from dpdist.pipeline.job import Job
 from dpdist.pipeline.rundir import LEDGER
 from dpdist.privacy.filter import Charge, Limit, total
 from dpdist.privacy.ledger import Ledger, default_path
+from dpdist.privacy.postgres import is_address
 
 
 def ledger_path(job: Job) -> str | None:
-    """The file that is charged; None for a ledger in memory, which generated data without an output gets."""
+    """The file or address that is charged; None for a ledger in memory, which generated data without an output gets."""
     if job.ledger is not None:
         return str(job.ledger)
     if "generate" not in job.data:
@@ -30,8 +31,8 @@ def recorded(path: str | None, output: str | None) -> str | None:
     >>> recorded("runs/monday/ledger.sqlite", "runs/monday"), recorded("/srv/ledger.sqlite", "runs/monday")
     ('ledger.sqlite', '/srv/ledger.sqlite')
     """
-    if path is None:
-        return None
+    if path is None or is_address(path):
+        return path
     full = os.path.abspath(path)
     inside = output is not None and os.path.dirname(full) == os.path.abspath(output)
     return os.path.basename(full) if inside else full

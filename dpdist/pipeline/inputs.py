@@ -11,7 +11,7 @@ import zarr
 
 from dpdist.data import Dataset
 from dpdist.data.schema import ATTRIBUTE, Schema
-from dpdist.data.writing import resolved, shown
+from dpdist.data.writing import shown, zarr_place
 from dpdist.errors import DataError
 from dpdist.pipeline.job import Job
 from dpdist.pipeline.problems import PROBLEMS, Generated
@@ -85,7 +85,7 @@ def open_stored(job: Job, store: Any = None, dataset_id: str | None = None) -> D
 def _open_read_only(job: Job) -> tuple[Dataset, bool]:
     """The same, writing nothing to the store; and whether it has an id of its own."""
     try:
-        group = zarr.open_group(resolved(job.data["path"]), mode="r", storage_options=job.data.get("storage_options"))
+        group = zarr.open_group(**zarr_place(job.data["path"], job.data.get("storage_options")), mode="r")
     except Exception:
         return open_stored(job), True  # which says what is wrong with the place
     known = ATTRIBUTE in group.attrs
@@ -98,6 +98,17 @@ def load(job: Job) -> tuple[Dataset, Generated | None]:
         return open_stored(job), None
     generated = PROBLEMS[job.data["generate"]].generate(job.data)
     return generated.dataset, generated
+
+
+def beside(job: Job, generated: Generated | None) -> dict[str, Any]:
+    """Arguments of ``fit`` beside the dataset: rows of other people that are public, if the job has any."""
+    if generated is not None:
+        return {} if generated.public is None else {"public_X": generated.public}
+    place = job.data.get("public")
+    if place is None:
+        return {}
+    options = job.data.get("storage_options")
+    return {"public_X": Dataset.open(place, arrays=["X"], dataset_id="public", storage_options=options)}
 
 
 def size(job: Job) -> Size:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from dpdist.errors import Fenced, LedgerError
-from dpdist.privacy.sqlite import Database, utc_now
+from dpdist.privacy.sqlite import Store, open_store, utc_now
 
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS dpdist_epochs (run_id TEXT PRIMARY KEY NOT NULL, epoch INTEGER NOT NULL)",
@@ -32,13 +32,40 @@ _ADD_VALUE = "INSERT INTO dpdist_values VALUES (?, ?, ?, ?, ?, ?, ?)"
 _DTYPES = {np.dtype(np.float64): "<f8", np.dtype(np.int64): "<i8"}
 
 
+class ReleasedValues(Protocol):
+    """One writer's view of one run."""
+
+    def check(self) -> None:
+        """Raise `Fenced` if another opener has taken the run over."""
+
+    def get(self, release_id: str) -> np.ndarray | None:
+        """The stored value, if there is one."""
+
+    def put(self, release_id: str, value: np.ndarray) -> np.ndarray:
+        """Store a value once, and return the one that counts."""
+
+    def close(self) -> None:
+        """Give up writing."""
+
+
+class AnyJournal(Protocol):
+    """Where released values are kept: `Journal`, or `dpdist.privacy.object_journal.ObjectJournal`."""
+
+    def open(self, run_id: str) -> ReleasedValues:
+        """Take a run over."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
 class Journal:
-    """The released values of any number of runs in one SQLite file, which may be the ledger's.
+    """The released values of any number of runs in one database, which may be the ledger's.
 
     Parameters
     ----------
     path : path-like
-        The file, created with its directories, on a local disk; or ``":memory:"``.
+        A file, created with its directories, on a local disk; the address of a PostgreSQL database
+        (`dpdist.privacy.postgres`); or ``":memory:"``.
 
     Examples
     --------
@@ -56,7 +83,7 @@ class Journal:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        self._db = Database(self.path, _SCHEMA)
+        self._db = open_store(self.path, _SCHEMA)
 
     def open(self, run_id: str) -> RunJournal:
         """Take the run over: from now on every earlier opener of it is fenced off."""
@@ -74,7 +101,7 @@ class Journal:
 class RunJournal:
     """One writer's view of one run; made by `Journal.open`. ``epoch`` counts the openers of the run."""
 
-    def __init__(self, db: Database, run_id: str, epoch: int) -> None:
+    def __init__(self, db: Store, run_id: str, epoch: int) -> None:
         self._db = db
         self.run_id = run_id
         self.epoch = epoch
@@ -107,11 +134,7 @@ class RunJournal:
         LedgerError
             If the value is not a float64 or int64 array, the id belongs to another run, or the file cannot be written.
         """
-        array = np.asarray(value)
-        dtype = _DTYPES.get(array.dtype)
-        if dtype is None:
-            raise LedgerError(f"a released value must be a float64 or int64 array, got dtype {array.dtype}; convert it")
-        shape, data = json.dumps(array.shape), array.astype(dtype, copy=False).tobytes()
+        dtype, shape, data = encoded(value)
         # The check and the insert are one transaction: nobody can take the run over in between.
         with self._db.write() as db:
             self._check(db)
@@ -119,9 +142,9 @@ class RunJournal:
             if stored is not None:
                 return stored
             db.execute(_ADD_VALUE, (release_id, self.run_id, self.epoch, dtype, shape, data, utc_now()))
-        return _decode(dtype, shape, data)
+        return decoded(dtype, shape, data)
 
-    def _check(self, db: sqlite3.Connection) -> None:
+    def _check(self, db: Any) -> None:
         if self._closed:
             raise LedgerError(f"run {self.run_id!r} was closed here: open it again to go on")
         epoch = db.execute(_EPOCH, (self.run_id,)).fetchone()[0]
@@ -131,14 +154,24 @@ class RunJournal:
                 "stop this one"
             )
 
-    def _read(self, db: sqlite3.Connection, release_id: str) -> np.ndarray | None:
+    def _read(self, db: Any, release_id: str) -> np.ndarray | None:
         row: Sequence | None = db.execute(_VALUE, (release_id,)).fetchone()
         if row is None:
             return None
         if row[0] != self.run_id:
             raise LedgerError(f"release id {release_id!r} belongs to run {row[0]!r}; use ids that contain the run id")
-        return _decode(*row[1:])
+        return decoded(*row[1:])
 
 
-def _decode(dtype: str, shape: str, data: bytes) -> np.ndarray:
+def encoded(value: np.ndarray) -> tuple[str, str, bytes]:
+    """A released value as dtype, shape and bytes."""
+    array = np.asarray(value)
+    dtype = _DTYPES.get(array.dtype)
+    if dtype is None:
+        raise LedgerError(f"a released value must be a float64 or int64 array, got dtype {array.dtype}; convert it")
+    return dtype, json.dumps(array.shape), array.astype(dtype, copy=False).tobytes()
+
+
+def decoded(dtype: str, shape: str, data: bytes) -> np.ndarray:
+    """The released value, bit for bit."""
     return np.frombuffer(data, dtype).reshape(json.loads(shape)).astype(np.dtype(dtype).newbyteorder("="))

@@ -17,8 +17,10 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Protocol
 
 from dpdist.errors import LedgerError
+from dpdist.privacy.postgres import PostgresDatabase, is_address
 
 BUSY_TIMEOUT = 30.0
 """Seconds to wait for another process that is writing."""
@@ -42,6 +44,26 @@ _FIXES = {
 def utc_now() -> str:
     """The time in UTC as ISO 8601 with microseconds."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+class Store(Protocol):
+    """What a ledger or a journal needs of a database."""
+
+    path: str
+
+    def read(self) -> contextlib.AbstractContextManager[Any]:
+        """A transaction that sees one state and changes nothing."""
+
+    def write(self) -> contextlib.AbstractContextManager[Any]:
+        """A transaction that excludes all other writers; durable once left."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+def open_store(path: str, schema: Sequence[str]) -> Store:
+    """An SQLite file, or a PostgreSQL database where ``path`` is the address of one."""
+    return PostgresDatabase(path, schema) if is_address(path) else Database(path, schema)
 
 
 class Database:

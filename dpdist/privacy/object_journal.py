@@ -1,0 +1,155 @@
+"""A journal in an object store: released values and fencing that rest on put-if-absent.
+
+Every opening of a run adds the object ``epoch-N`` with the next free number; a value is an object that can be made
+only once. So of two coordinators with one run id the newest goes on, the older sees a newer epoch before it draws
+noise, and if both drew, the first value that was stored is the one that both go on with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from dpdist.errors import Fenced, LedgerError
+from dpdist.objects import object_store
+from dpdist.privacy.journal import decoded, encoded
+
+_DIGITS = 10
+
+
+class ObjectJournal:
+    """The released values of any number of runs below one address.
+
+    Parameters
+    ----------
+    url : str
+        ``s3://bucket/prefix`` or the like (`dpdist.objects`); the store must enforce put-if-absent, which is tried out
+        once per opening of a run.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.path = url
+        self._store = object_store(url)
+
+    def open(self, run_id: str) -> ObjectRun:
+        """Take the run over: from now on every earlier opener of it is fenced off."""
+        run = ObjectRun(self._store, self.path, run_id)
+        run.take_over()
+        return run
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+class ObjectRun:
+    """One writer's view of one run; made by `ObjectJournal.open`. ``epoch`` counts the openers of the run."""
+
+    def __init__(self, store: Any, url: str, run_id: str) -> None:
+        import obstore
+
+        self._obstore = obstore
+        self._store = store
+        self._url = url
+        self.run_id = run_id
+        self.epoch = 0
+        self._folder = quote(run_id, safe="")
+        self._closed = False
+
+    def take_over(self) -> None:
+        """Add the next epoch."""
+        number = max(self._epochs(after=0), default=0) + 1
+        while not self._created(self._epoch_key(number), b""):
+            number += 1
+        self.epoch = number
+        if self._created(self._epoch_key(number), b""):
+            raise LedgerError(
+                f"the object store of {self._url} does not enforce put-if-absent, so two processes could both release: "
+                "use a store that does (Amazon S3, Google Cloud Storage, Azure, MinIO), or a PostgreSQL ledger"
+            )
+
+    def close(self) -> None:
+        """Give up writing this run."""
+        self._closed = True
+
+    def check(self) -> None:
+        """Raise `Fenced` if another opener has taken the run over; call it before noise is drawn."""
+        if self._closed:
+            raise LedgerError(f"run {self.run_id!r} was closed here: open it again to go on")
+        newer = max(self._epochs(after=self.epoch), default=0)
+        if newer:
+            raise Fenced(
+                f"run {self.run_id!r} was taken over by a newer process (epoch {newer}, this one has {self.epoch}): "
+                "stop this one"
+            )
+
+    def get(self, release_id: str) -> np.ndarray | None:
+        """Return the stored value, None if the release has not been stored."""
+        try:
+            data = bytes(self._call(self._obstore.get, self._value_key(release_id)).bytes())
+        except FileNotFoundError:
+            return None
+        head, _, body = data.partition(b"\n")
+        try:
+            dtype, shape, digest = json.loads(head)
+        except ValueError:
+            dtype, shape, digest = "", "", ""
+        if hashlib.sha256(body).hexdigest() != digest:
+            raise LedgerError(
+                f"the value of a release of run {self.run_id!r} in {self._url} is damaged: restore the object "
+                f"{self._value_key(release_id)!r} from a copy"
+            )
+        return decoded(dtype, shape, body)
+
+    def put(self, release_id: str, value: np.ndarray) -> np.ndarray:
+        """Store a value and return the one that counts; only what is returned may be used.
+
+        Raises
+        ------
+        Fenced
+            If another opener has taken the run over; nothing is stored.
+        LedgerError
+            If the store cannot be reached, or keeps something else under that name.
+        """
+        dtype, shape, body = encoded(value)
+        self.check()
+        head = json.dumps([dtype, shape, hashlib.sha256(body).hexdigest()]).encode()
+        self._created(self._value_key(release_id), head + b"\n" + body)
+        stored = self.get(release_id)
+        assert stored is not None, "it is there, or getting it raised"
+        return stored
+
+    def _created(self, key: str, data: bytes) -> bool:
+        try:
+            self._call(self._obstore.put, key, data, mode="create")
+        except self._obstore.exceptions.AlreadyExistsError:
+            return False
+        return True
+
+    def _epochs(self, after: int) -> list[int]:
+        """The numbers of the openings later than ``after``."""
+        offset = self._epoch_key(after)
+        listed = self._call(lambda store: self._obstore.list(store, self._folder, offset=offset).collect())
+        names = [entry["path"].rpartition("/")[2] for entry in listed]
+        return [int(name[-_DIGITS:]) for name in names if name.startswith("epoch-")]
+
+    def _epoch_key(self, number: int) -> str:
+        return f"{self._folder}/epoch-{number:0{_DIGITS}d}"
+
+    def _value_key(self, release_id: str) -> str:
+        return f"{self._folder}/value-{quote(release_id, safe='')}"
+
+    def _call(self, function: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return function(self._store, *arguments, **options)
+        except (FileNotFoundError, self._obstore.exceptions.AlreadyExistsError):
+            raise
+        except Exception as error:
+            problem = type(error).__name__
+        raise LedgerError(
+            f"the journal {self._url} cannot be used ({problem}): check the address, the credentials and that the "
+            "store answers. Nothing may be released; starting the same run again never charges twice"
+        )

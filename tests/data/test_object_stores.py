@@ -1,0 +1,231 @@
+"""Datasets and journals in a real S3 server, whole and behind a proxy that fails."""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from distributed import LocalCluster
+
+from dpdist import Dataset, Ledger, LogisticRegression
+from dpdist.engine.progress import Released, watching
+from dpdist.errors import DataError, Fenced, LedgerError
+from dpdist.objects import object_store
+from dpdist.privacy.object_journal import ObjectJournal
+from tests.s3 import BUCKET, KEY, SECRET, Faults, S3Server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    server = S3Server()
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def account(server, monkeypatch) -> S3Server:
+    """The environment of somebody who may use the server."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.address)
+    return server
+
+
+@pytest.fixture
+def faults(account, monkeypatch) -> Iterator[Faults]:
+    """The same server, behind a proxy."""
+    proxy = Faults(account)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.address)
+    yield proxy
+    proxy.shutdown()
+    proxy.server_close()
+
+
+@pytest.fixture
+def place() -> str:
+    return f"s3://{BUCKET}/{secrets.token_hex(8)}"
+
+
+X = np.random.default_rng(0).normal(size=(20_000, 4))
+Y = (X[:, 0] > 0).astype(int)
+
+
+def fitted(data: object, **parameters: object) -> np.ndarray:
+    """Coefficients of a short seeded fit."""
+    model = LogisticRegression(
+        classes=[0, 1], row_norm=2.0, epsilon=1.0, delta=1e-6, random_state=0, n_rounds=4, **parameters
+    )
+    return (model.fit(data) if isinstance(data, Dataset) else model.fit(X, Y)).coef_
+
+
+# -- datasets -----------------------------------------------------------------------------------------------------
+
+
+def test_a_dataset_in_a_bucket_is_a_dataset(account, place):
+    written = Dataset.from_arrays(place, X=X, y=Y, partition_rows=4096)
+    opened = Dataset.open(place)
+    assert (opened.id, opened.n_rows, opened.partitions) == (written.id, 20_000, written.partitions)
+    opened.verify()
+    assert (opened.read(4000, 9000)["X"] == X[4000:9000]).all()
+    assert (pickle.loads(pickle.dumps(opened)).read(0, 10)["y"] == Y[:10]).all()
+    assert (fitted(opened, ledger=Ledger(":memory:")) == fitted(None)).all()
+    with pytest.raises(DataError, match="already stored"):
+        Dataset.from_arrays(place, X=X, y=Y)
+
+
+def test_worker_processes_read_the_bucket_themselves(account, place):
+    Dataset.from_arrays(place, X=X, y=Y, partition_rows=4096)
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        found = fitted(Dataset.open(place), ledger=Ledger(":memory:"), cluster=cluster)
+    assert (found == fitted(None)).all()
+
+
+def test_secrets_are_in_no_pickle_and_no_message(account, place, monkeypatch):
+    data = Dataset.from_arrays(place, X=X, y=Y)
+    assert SECRET.encode() not in pickle.dumps(data)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-sesame")
+    with pytest.raises(DataError, match=r"credentials|permissions") as refused:
+        Dataset.open(place)
+    assert "sesame" not in str(refused.value)
+    with pytest.raises(DataError, match="nonsense") as refused:
+        object_store(place, {"nonsense": "sesame"})
+    assert "sesame" not in str(refused.value)
+
+
+def test_what_is_not_there_is_named(account, place):
+    with pytest.raises(DataError, match="cannot open a Zarr group at s3://"):
+        Dataset.open(place)
+
+
+# -- a store that fails -------------------------------------------------------------------------------------------
+
+
+def times(n: int, fault: str, kind: str = "/c/"):
+    """Spoil the first ``n`` requests for chunks."""
+    left, lock = [n], threading.Lock()
+
+    def spoil(method: str, path: str) -> str | None:
+        with lock:
+            if method == "GET" and kind in path and left[0]:
+                left[0] -= 1
+                return fault
+        return None
+
+    return spoil
+
+
+@pytest.mark.parametrize("fault", ["503", "slow", "cut"])
+def test_a_store_that_fails_for_a_moment_changes_nothing(faults, place, fault):
+    Dataset.from_arrays(place, X=X, y=Y, partition_rows=4096)
+    faults.spoil = times(3, fault)
+    assert (fitted(Dataset.open(place), ledger=Ledger(":memory:")) == fitted(None)).all()
+    assert faults.spoiled == 3
+
+
+def test_a_truncated_chunk_stops_the_run_before_it_is_charged(faults, place):
+    data = Dataset.from_arrays(place, X=X, y=Y, partition_rows=4096)
+    faults.spoil = times(10**6, "short")
+    ledger = Ledger(":memory:")
+    with pytest.raises(DataError, match=r"array .[Xy]., rows"):
+        fitted(Dataset.open(place), ledger=ledger)
+    assert ledger.history(data.id) == []
+    faults.spoil = times(0, "")
+    assert (fitted(Dataset.open(place), ledger=ledger) == fitted(None)).all()
+
+
+# -- journals -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [np.array([1.5, -0.0, np.nan, 5e-324]), np.arange(6).reshape(2, 3) - 2**60])
+def test_values_come_back_bit_by_bit(account, place, value):
+    run = ObjectJournal(place).open("a run/with any name")
+    assert run.get("r/0") is None
+    run.put("r/0", value)
+    again = ObjectJournal(place).open("a run/with any name").get("r/0")
+    assert again.dtype == value.dtype and again.shape == value.shape and again.tobytes() == value.tobytes()
+
+
+def test_the_newest_opener_of_a_run_is_its_only_writer(account, place):
+    old, other = ObjectJournal(place).open("r"), ObjectJournal(place).open("another run")
+    new = ObjectJournal(place).open("r")
+    with pytest.raises(Fenced, match="newer process"):
+        old.check()
+    with pytest.raises(Fenced):
+        old.put("r/0", np.zeros(1))
+    assert new.put("r/0", np.ones(1)) == 1.0
+    other.check()
+
+
+def test_the_first_value_stays_even_if_two_writers_slip_through_together(account, place):
+    first, second = ObjectJournal(place).open("r"), ObjectJournal(place).open("r")
+    first.check = second.check = lambda: None  # both looked before the other came
+    values = [first.put("r/0", np.array([1.0])), second.put("r/0", np.array([2.0]))]
+    assert values == [1.0, 1.0]
+
+
+def test_openers_at_once_get_epochs_of_their_own(account, place):
+    runs = []
+    threads = [threading.Thread(target=lambda: runs.append(ObjectJournal(place).open("r"))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(run.epoch for run in runs) == [1, 2, 3, 4, 5, 6]
+    alive = []
+    for run in runs:
+        try:
+            run.check()
+            alive.append(run.epoch)
+        except Fenced:
+            pass
+    assert alive == [6]
+
+
+def test_a_damaged_value_is_refused(account, place):
+    import obstore
+
+    run = ObjectJournal(place).open("r")
+    run.put("v", np.arange(3.0))
+    store = object_store(place)
+    data = bytes(obstore.get(store, "r/value-v").bytes())
+    obstore.put(store, "r/value-v", data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(LedgerError, match="damaged"):
+        run.get("v")
+
+
+def test_a_run_with_its_journal_in_a_bucket_resumes_there(account, place, tmp_path):
+    data = Dataset.from_arrays(X=X, y=Y, dataset_id="bucket-journal")
+
+    class Stop(Exception):
+        pass
+
+    def stop(event: object) -> None:
+        if isinstance(event, Released) and event.done == 2:
+            raise Stop
+
+    with pytest.raises(Stop), watching(stop):
+        fitted(data, ledger=Ledger(tmp_path / "l.sqlite", journal=place), run_id="a")
+    replayed = []
+    with watching(lambda event: replayed.append(event.replayed) if isinstance(event, Released) else None):
+        coef = fitted(data, ledger=Ledger(tmp_path / "l.sqlite", journal=place), run_id="a")
+    assert replayed[:2] == [True, True] and not any(replayed[2:])
+    assert (coef == fitted(None)).all()
+    assert len(Ledger(tmp_path / "l.sqlite").history("bucket-journal")) == 1
+
+
+def test_a_journal_nobody_can_reach_charges_nothing(account, place, monkeypatch, tmp_path):
+    monkeypatch.setattr("dpdist.objects.RETRIES", {"max_retries": 0})
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    data = Dataset.from_arrays(X=X, y=Y, dataset_id="no-journal")
+    ledger = Ledger(tmp_path / "l.sqlite", journal=place)
+    with pytest.raises(LedgerError, match="check the address"):
+        fitted(data, ledger=ledger)
+    assert ledger.history("no-journal") == []

