@@ -6,25 +6,26 @@ holds for `dpdist.kernels.vectors` holds here: delete ``dpdist/kernels/__pycache
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from numba import types
 from numba.core import cgutils, codegen, config
 
-from dpdist.kernels.smooth_table import PIECES
+from dpdist.kernels.smooth_table import CUBIC, HEAD, LAST, LIMIT, MAGIC, ONE, PIECES, SHIFT, SIZES, SLOPE
 from dpdist.kernels.truncation import ClipConstants, SmoothConstants, SoftConstants
 from dpdist.kernels.vectors import (
     LANES,
     WIDE,
     _call,
-    _f64,
     _i64,
     _load,
     _prefetch,
     _remainders,
     _slots,
     _splat,
+    _tail_mask,
     _vec,
     intrinsic,
     ir,
@@ -50,7 +51,13 @@ def add_mapped(
         )
         offset, n_rows, ahead = args[4:7]
         d = cgutils.unpack_tuple(builder, matrix.shape)[1]
-        sizes = _sizes(context, builder, signature.args[7], args[7])
+        fields = _fields(context, builder, signature.args[7], args[7])
+        kind = signature.args[7].instance_class
+        if kind is SmoothConstants:
+            data = _Data(matrix.data, d, index.data, builder.gep(factor.data, [offset]), ahead)
+            _add_smooth(builder, data, total.data, n_rows, fields["numbers"])
+            return context.get_dummy_value()
+        sizes = _MAPS[kind](builder, fields)
 
         def columns(start: Any, n_vectors: int, mask: Any = None) -> None:
             slots = _slots(builder, n_vectors)
@@ -83,13 +90,13 @@ def add_mapped(
     return types.void(totals, X, rows, factors, offset, n, ahead, constants), emit
 
 
-def _sizes(context: Any, builder: Any, kind: Any, constants: Any) -> Callable[[Vectors], Vectors]:
-    """The map of absolute values to units, before truncation."""
+def _fields(context: Any, builder: Any, kind: Any, constants: Any) -> dict[str, Any]:
+    """The constants of a map: numbers as vectors, arrays as such."""
     fields = {}
     for i, (name, t) in enumerate(zip(kind.fields, kind.types, strict=True)):
         value = builder.extract_value(constants, i)
         fields[name] = _splat(builder, value) if t == types.float64 else context.make_array(t)(context, builder, value)
-    return _MAPS[kind.instance_class](builder, fields)
+    return fields
 
 
 def _smaller(b: Any, x: Any, y: Any) -> Any:
@@ -108,44 +115,125 @@ def _soft_sizes(b: Any, c: dict[str, Any]) -> Callable[[Vectors], Vectors]:
     return lambda absolute: [size(t) for t in absolute]
 
 
-def _smooth_sizes(b: Any, c: dict[str, Any]) -> Callable[[Vectors], Vectors]:
-    table = c["coefficients"]
-    rows = b.sdiv(b.extract_value(table.shape, 0), _i64(PIECES))
-    one, magic, last = (_splat(b, _f64(v)) for v in (1.0, 1.5 * 2.0**52, PIECES - 1.0))
+@dataclass(frozen=True)
+class _Data:
+    """Rows of a matrix, the numbers of those to use, and their factors."""
 
-    def argument(q: Any) -> tuple[Any, Any]:
-        """Number of the piece (in the low bits, by adding 1.5 * 2**52) and place in the piece."""
-        y = _smaller(b, b.fdiv(one, q), last)
-        shifted = b.fadd(y, magic)
-        return b.bitcast(shifted, _integers), b.fsub(y, b.fsub(shifted, magic))
+    matrix: Any
+    d: Any
+    index: Any
+    factors: Any
+    ahead: Any
 
-    def sizes(absolute: Vectors) -> Vectors:
-        squares = [b.fadd(b.fmul(u, u), c["shift"]) for u in absolute]
-        cubics = [b.fmul(u, b.fsub(c["slope"], b.fmul(q, c["cubic"]))) for u, q in zip(absolute, squares, strict=True)]
-        arguments = [argument(q) for q in squares]
-        slots = _slots(b, len(absolute))
-        for slot, coefficient in zip(slots, _lookup(b, table.data, _i64(0), [i for i, _ in arguments]), strict=True):
-            b.store(coefficient, slot)
-        with cgutils.for_range_slice(b, _i64(1), rows, _i64(1), _i64) as (k, _):
-            coefficients = _lookup(b, table.data, k, [i for i, _ in arguments])
-            for slot, (_, x), coefficient in zip(slots, arguments, coefficients, strict=True):
-                b.store(_call(b, "fma", b.load(slot), x, coefficient), slot)
-        polynomials = [b.load(slot) for slot in slots]
-        larger = [b.select(b.fcmp_ordered(">", p, z), p, z) for p, z in zip(polynomials, cubics, strict=True)]
-        return [_smaller(b, size, c["limit"]) for size in larger]
+    def products(self, b: Any, k: Any, start: Any, mask: Any, share: int) -> Any:
+        """Columns from ``start`` of ``share`` rows from the k-th, ``8 / share`` of each, times their factors."""
+        lanes = LANES // share
+        if mask is not None and share > 1:
+            mask = b.shuffle_vector(mask, mask, _lanes(range(lanes)))
+        odd = b.icmp_signed("!=", b.and_(start, _i64(LANES)), _i64(0))  # the others are asked for with the dot products
+        ahead = b.select(odd, self.ahead, _i64(0))
+        parts = []
+        for i in range(share):
+            row = b.load(b.gep(self.index, [b.add(k, _i64(i))]))
+            base = b.gep(self.matrix, [b.add(b.mul(row, self.d), start)])
+            _prefetch(b, base, ahead)
+            parts.append(_load(b, base, _i64(0), mask, lanes))
+        while len(parts) > 1:
+            width = _lanes(range(2 * LANES // len(parts)))
+            parts = [b.shuffle_vector(*pair, width) for pair in zip(parts[::2], parts[1::2], strict=True)]
+        if share == 1:
+            factors = _splat(b, b.load(b.gep(self.factors, [k])))
+        else:
+            few = _load(b, self.factors, k, None, share)
+            factors = b.shuffle_vector(few, few, _lanes(i // lanes for i in range(LANES)))
+        return b.fmul(factors, parts[0])
 
-    return sizes
+
+def _add_smooth(b: Any, data: _Data, total: Any, n: Any, numbers: Any) -> None:
+    """The polynomials of `dpdist.kernels.smooth_table` for all columns of all rows.
+
+    Several vectors at a time go through the steps together, so that none waits for the results of another; they are of
+    one column and several rows, so that few registers hold sums and constants. Where at most four columns are left, a
+    vector holds those of several rows.
+    """
+    eights, columns = b.and_(n, _i64(-8)), b.and_(data.d, _i64(-LANES))
+    left = b.sub(data.d, columns)
+    size = b.extract_value(numbers.shape, 0)
+
+    def add(powers: int, rows: tuple[Any, Any], start: Any, mask: Any, share: int, together: int) -> None:
+        where = b.bitcast(b.gep(total, [start]), _vec.as_pointer())
+        with cgutils.for_range_slice(b, *rows, _i64(share * together), _i64) as (k, _):
+            products = [data.products(b, b.add(k, _i64(i * share)), start, mask, share) for i in range(together)]
+            units = _smooth_units(b, numbers.data, powers, products)
+            while len(units) > 1:
+                units = [b.fadd(*pair) for pair in zip(units[::2], units[1::2], strict=True)]
+            more = _fold_shares(b, units[0], share)
+            # Totals in memory keep LLVM from moving the loads of the table, which might overlap with them, out of the
+            # loop: there are more coefficients than registers.
+            b.store(b.fadd(b.load(where, align=8), more), where, align=8)
+
+    for powers in SIZES:
+        with b.if_then(b.icmp_signed("==", size, _i64(HEAD + powers * PIECES))):
+            with cgutils.for_range_slice(b, _i64(0), columns, _i64(LANES), _i64) as (start, _):
+                add(powers, (_i64(0), eights), start, None, 1, 4)
+            for share, low, high, together in ((4, 0, 2, 2), (2, 2, 4, 4), (1, 4, 7, 4)):
+                fits = b.and_(b.icmp_signed("<", _i64(low), left), b.icmp_signed("<=", left, _i64(high)))
+                with b.if_then(fits):
+                    add(powers, (_i64(0), eights), columns, _tail_mask(b, left), share, together)
+            with cgutils.for_range_slice(b, _i64(0), data.d, _i64(LANES), _i64) as (start, _):
+                add(powers, (eights, n), start, _tail_mask(b, b.sub(data.d, start)), 1, 1)
 
 
-def _lookup(b: Any, table: Any, k: Any, indices: Vectors) -> Vectors:
-    """``table[k * 16 + index]`` for the low four bits of every lane of every index, without memory gathers."""
-    start = b.mul(k, _i64(PIECES))
+def _fold_shares(b: Any, vector: Any, share: int) -> Any:
+    """The sum of the ``share`` parts of a vector in its first lanes, zero in the others."""
+    zero, width = ir.Constant(_vec, None), LANES
+    while width > LANES // share:
+        width //= 2
+        zeros = [LANES] * (LANES - width)
+        low, high = (b.shuffle_vector(vector, zero, _lanes([*range(o, o + width), *zeros])) for o in (0, width))
+        vector = b.fadd(low, high)
+    return vector
+
+
+def _lanes(which: Iterable[int]) -> Any:
+    chosen = [ir.IntType(32)(i) for i in which]
+    return ir.Constant(ir.VectorType(ir.IntType(32), len(chosen)), chosen)
+
+
+def _smooth_units(b: Any, numbers: Any, powers: int, products: Vectors) -> Vectors:
+    """The steps of ``SmoothTruncation.units``."""
+
+    def number(i: int) -> Any:
+        return _splat(b, b.load(b.gep(numbers, [_i64(i)])))
+
+    def fma(x: Any, y: Any, z: Any) -> Any:
+        return _call(b, "fma", x, y, z)
+
+    squares = [fma(u, u, number(SHIFT)) for u in products]
+    inverses = [b.fdiv(number(ONE), q) for q in squares]
+    slopes = [fma(b.fneg(q), number(CUBIC), number(SLOPE)) for q in squares]
+    cubics = [b.fmul(_call(b, "fabs", u), slope) for u, slope in zip(products, slopes, strict=True)]
+    inverses = [_smaller(b, y, number(LAST)) for y in inverses]
+    shifted = [b.fadd(y, number(MAGIC)) for y in inverses]
+    pieces = [b.bitcast(s, _integers) for s in shifted]
+    places = [b.fsub(y, b.fsub(s, number(MAGIC))) for y, s in zip(inverses, shifted, strict=True)]
+    values = _lookup(b, numbers, HEAD, pieces)
+    for k in range(1, powers):
+        coefficients = _lookup(b, numbers, HEAD + k * PIECES, pieces)
+        values = [fma(p, x, c) for p, x, c in zip(values, places, coefficients, strict=True)]
+    values = [b.select(b.fcmp_ordered(">", p, z), p, z) for p, z in zip(values, cubics, strict=True)]
+    values = [_call(b, "trunc", _smaller(b, p, number(LIMIT))) for p in values]
+    return [_call(b, "copysign", p, u) for p, u in zip(values, products, strict=True)]
+
+
+def _lookup(b: Any, numbers: Any, start: int, indices: Vectors) -> Vectors:
+    """``numbers[start + index]`` for the low four bits of every lane of every index, without memory gathers."""
     if _has_permutations():
-        low, high = (_load(b, table, b.add(start, _i64(i))) for i in (0, LANES))
+        low, high = (_load(b, numbers, _i64(start + i)) for i in (0, LANES))
         kind = ir.FunctionType(_vec, [_vec, _integers, _vec])
         permute = cgutils.get_or_insert_function(b.module, kind, "llvm.x86.avx512.vpermi2var.pd.512")
         return [b.call(permute, [low, index, high]) for index in indices]
-    row, found = b.gep(table, [start]), []
+    row, found = b.gep(numbers, [_i64(start)]), []
     for index in indices:
         vector = ir.Constant(_vec, ir.Undefined)
         for lane in range(LANES):
@@ -163,4 +251,4 @@ def _has_permutations() -> bool:
     return "+avx512f" in features.split(",")
 
 
-_MAPS = {ClipConstants: _clip_sizes, SoftConstants: _soft_sizes, SmoothConstants: _smooth_sizes}
+_MAPS = {ClipConstants: _clip_sizes, SoftConstants: _soft_sizes}

@@ -12,6 +12,7 @@ it is approximated once:
 
 So the value is the larger of a cubic and a polynomial, without branches and with one division. The sixteen coefficients
 of a power fit two registers, from which compiled code permutes them (AVX-512; other machines load them one by one).
+Cubic and polynomial are evaluated with fused multiply-adds.
 
 The coefficients come from the closed form in decimal arithmetic with 70 digits and are rounded once, so they are the
 same on every machine, whatever its mathematical library.
@@ -27,6 +28,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 PIECES = 16
+SIZES = range(7, 11)  # how many coefficients a piece may have; compiled code exists for each
+HEAD = 8  # numbers that compiled code finds before the coefficients
+SHIFT, SLOPE, CUBIC, LIMIT, ONE, MAGIC, LAST = range(7)  # and their positions
+ROUNDING = 1.5 * 2.0**52  # adding it rounds to whole numbers, which are the low bits of the sum
 SMALLEST_BETA, LARGEST_BETA = 0.01, 100.0
 
 _LAST = PIECES - 1.5  # the value of y where the cubic takes over; y of smaller numbers belongs to the last piece
@@ -80,7 +85,9 @@ def smooth_table(beta: float) -> SmoothTable:
         pieces = [_fit(value, Decimal(0), Decimal("0.5"))]
         pieces += [_fit(value, k - Decimal("0.5"), k + Decimal("0.5")) for k in range(1, PIECES - 1)]
         pieces += [[Decimal(0)]]
-        size = max(map(len, pieces))
+        size = max(SIZES[0], *map(len, pieces))
+        if size not in SIZES:
+            raise AssertionError(f"a piece for beta = {beta} has {size} coefficients, compiled code {SIZES}")
         powers = [[piece[i] if i < len(piece) else Decimal(0) for piece in pieces] for i in reversed(range(size))]
         limit = float(_phi_limit() * 2 * _above_half(exact.sqrt()))
         cubic = float((1 + 3 / exact) / 6 / Decimal(stretch) ** 2)

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpdist.kernels.clip import check_bound
-from dpdist.kernels.smooth_table import LARGEST_BETA, PIECES, SMALLEST_BETA, cube_root, smooth_table
+from dpdist.kernels.smooth_table import HEAD, LARGEST_BETA, PIECES, ROUNDING, SMALLEST_BETA, cube_root, smooth_table
 
 Floats = NDArray[np.float64]
 
@@ -59,15 +59,15 @@ class SmoothConstants(NamedTuple):
     """What compiled code needs to know of a `SmoothTruncation`: of ``v``, which is proportional to u.
 
     The larger of ``v (slope - cubic q)`` and the polynomial in the distance of ``1/q`` to the next whole number,
-    ``q = v**2 + shift``. Coefficients of the highest power first, `PIECES` numbers for each.
+    ``q = v**2 + shift``.
+
+    ``numbers`` starts on a cache line, with `HEAD` numbers in the order of `dpdist.kernels.smooth_table`: shift, slope,
+    cubic, limit and constants of the arithmetic. Then come the coefficients, of the highest power first, `PIECES`
+    numbers for each.
     """
 
     per_scale: float
-    limit: float
-    shift: float
-    slope: float
-    cubic: float
-    coefficients: Floats
+    numbers: Floats
 
 
 class ScalarMap(abc.ABC):
@@ -226,7 +226,11 @@ class SmoothTruncation(ScalarMap):
         t = smooth_table(float(self.beta))
         per_stretch = units / t.stretch
         slope, cubic = (1.0 + t.cubic * t.shift) * per_stretch, t.cubic * per_stretch
-        return SmoothConstants(t.stretch / scale, limit, t.shift, slope, cubic, np.array(t.coefficients) * units)
+        head = [t.shift, slope, cubic, limit, 1.0, ROUNDING, PIECES - 1.0, 0.0]
+        buffer = np.empty(len(head) + len(t.coefficients) + 8)
+        numbers = buffer[-buffer.ctypes.data // 8 % 8 :][: len(buffer) - 8]
+        numbers[:HEAD], numbers[HEAD:] = head, np.array(t.coefficients) * units
+        return SmoothConstants(t.stretch / scale, numbers)
 
     def units(self, u: ArrayLike, grid: float) -> Floats:
         u = _numbers(u)
@@ -253,17 +257,19 @@ def _numbers(u: ArrayLike) -> Floats:
 
 
 def _smooth_sizes(v: Floats, c: SmoothConstants) -> Floats:
+    shift, slope, cubic, limit = c.numbers[:4]
     with np.errstate(over="ignore", under="ignore"):
-        q = v * v + c.shift
-        cubic = v * (c.slope - q * c.cubic)
+        v = np.minimum(v, 2.0**400)  # the limit either way, and the squares of `fused_multiply_add` do not overflow
+        q = fused_multiply_add(v, v, shift)
+        z = v * fused_multiply_add(-q, cubic, slope)
         y = np.minimum(1.0 / q, PIECES - 1.0)
         piece = np.rint(y)
         x, piece = y - piece, piece.astype(np.int64)
-        table = c.coefficients.reshape(-1, PIECES)
+        table = c.numbers[HEAD:].reshape(-1, PIECES)
         p = table[0][piece]
         for row in table[1:]:
             p = fused_multiply_add(p, x, row[piece])
-        return np.minimum(np.maximum(p, cubic), c.limit)
+        return np.minimum(np.maximum(p, z), limit)
 
 
 def fused_multiply_add(a: Floats, b: Floats, c: Floats) -> Floats:

@@ -34,20 +34,20 @@ _i1, _i32, _i64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 _vec = ir.VectorType(_f64, LANES)
 
 
-def _load(builder: Any, base: Any, index: Any, mask: Any = None) -> Any:
-    """Eight consecutive values from ``base[index]`` as float64 lanes; lanes outside the mask are zero and unread."""
+def _load(builder: Any, base: Any, index: Any, mask: Any = None, lanes: int = LANES) -> Any:
+    """Consecutive values from ``base[index]`` as float64 lanes; lanes outside the mask are zero and unread."""
     element = base.type.pointee
-    vector = ir.VectorType(element, LANES)
+    vector = ir.VectorType(element, lanes)
     pointer = builder.bitcast(builder.gep(base, [index]), vector.as_pointer())
     size = 8 if element == _f64 else 4
     if mask is None:
         value = builder.load(pointer, align=size)
     else:
-        name = f"llvm.masked.load.v{LANES}f{8 * size}.p0"
+        name = f"llvm.masked.load.v{lanes}f{8 * size}.p0"
         kind = ir.FunctionType(vector, [pointer.type, _i32, mask.type, vector])
         function = cgutils.get_or_insert_function(builder.module, kind, name)
         value = builder.call(function, [pointer, _i32(size), mask, ir.Constant(vector, None)])
-    return value if element == _f64 else builder.fpext(value, _vec)
+    return value if element == _f64 else builder.fpext(value, ir.VectorType(_f64, lanes))
 
 
 def _call(builder: Any, name: str, *operands: Any) -> Any:

@@ -178,6 +178,24 @@ def test_compiled_maps_give_the_same_integers():
         assert inside.max() < 1 + 1e-3  # truncated, and otherwise the value
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_rows_that_share_a_vector(dtype):
+    # where few columns are left, a vector holds those of several rows; the last rows of a block come one by one
+    rng = np.random.default_rng(6)
+    for beta in (1.0, 9.2, 100.0):
+        bounded = SmoothTruncation(beta, 0.8)
+        grid = grid_for(bounded.bound)
+        for n, d in [(1, 1), (9, 1), (40, 2), (15, 3), (24, 4), (31, 5), (17, 8), (50, 11), (23, 50), (300, 18)]:
+            X = rng.standard_cauchy((n, d)).astype(dtype)
+            got = coordinate_gradient(X, -np.ones(n), np.zeros(d), Squared(), bounded, grid=grid)
+            expected = bounded.units(X.astype(float) * bounded.constants(grid).per_scale, grid).sum(axis=0)
+            assert np.array_equal(got, expected.astype(np.int64)), (beta, n, d)
+            chosen = rng.permutation(n)[: n // 2 + 1]
+            got = coordinate_gradient(X, -np.ones(n), np.zeros(d), Squared(), bounded, grid=grid, rows=chosen)
+            expected = bounded.units(X[chosen].astype(float) * bounded.constants(grid).per_scale, grid).sum(axis=0)
+            assert np.array_equal(got, expected.astype(np.int64)), (beta, n, d)
+
+
 def test_fused_multiply_add():
     rng = np.random.default_rng(5)
     a, b = rng.normal(size=20_000) * 2.0 ** rng.integers(-5, 32, 20_000), rng.uniform(-0.5, 0.5, 20_000)
