@@ -12,10 +12,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.kernels.compiled import kernel
+from dpdist.kernels.compiled import inlined_kernel, kernel
 
 UNITS = 2.0**20
 """Reports are rounded to this part of their scale."""
+
+
+@inlined_kernel
+def _product(A: Any, B: Any, i: int, d: int) -> Any:
+    """Of the first d columns of two rows; four sums at a time, since one would wait for each addition."""
+    p = q = r = s = 0.0
+    for j in range(0, d - 3, 4):
+        p += A[i, j] * B[i, j]
+        q += A[i, j + 1] * B[i, j + 1]
+        r += A[i, j + 2] * B[i, j + 2]
+        s += A[i, j + 3] * B[i, j + 3]
+    for j in range(d - d % 4, d):
+        p += A[i, j] * B[i, j]
+    return (p + q) + (r + s)
 
 
 @kernel
@@ -32,19 +46,13 @@ def lifted_products(G: Any, V: Any, dot: Any, norm2: Any) -> None:
     """
     m, d = V.shape
     for i in range(m):
-        v2 = 0.0
-        for j in range(d):
-            v2 += V[i, j] * V[i, j]
+        v2 = _product(V, V, i, d)
         last = np.sqrt(max(0.0, 1.0 - v2))
         scale = 1.0 / np.sqrt(v2 + last * last)
-        product = 0.0
-        square = 0.0
         for j in range(d):
             V[i, j] *= scale
-            product += G[i, j] * V[i, j]
-            square += G[i, j] * G[i, j]
-        dot[i] = product + G[i, d] * last * scale
-        norm2[i] = square + G[i, d] * G[i, d]
+        dot[i] = _product(G, V, i, d) + G[i, d] * last * scale
+        norm2[i] = _product(G, G, i, d) + G[i, d] * G[i, d]
 
 
 @kernel

@@ -131,9 +131,9 @@ class Randomiser(ABC):
     @property
     @abstractmethod
     def influence(self) -> float:
-        """How far one report can move a coordinate of ``n`` times the estimate, if its sender is dishonest.
+        """How far replacing one report by another moves a coordinate of ``n`` times the estimate, at most.
 
-        ``m`` poisoned reports among ``n`` move the estimate by at most ``m influence / n``.
+        ``m`` dishonest users among ``n`` move the estimate by at most ``m influence / n``, whatever they send.
         """
 
     @property
@@ -198,6 +198,9 @@ class LocalProtocol:
     statistic: Statistic
     randomiser: Randomiser
 
+    protects: ClassVar[str] = "all data"
+    """What of a record the guarantee covers; less than all where the server has the rest."""
+
     def __post_init__(self) -> None:
         asked = (self.statistic.domain, self.statistic.size)
         offered = (self.randomiser.domain, self.randomiser.size)
@@ -251,8 +254,8 @@ class LocalProtocol:
         """The reports of the users whose records are the rows of ``block``: what a device sends."""
         return self.randomiser.randomise(self.statistic.values(block, state), draws)
 
-    def accumulate(self, reports: NDArray[Any]) -> NDArray[np.int64]:
-        """What the server adds up."""
+    def accumulate(self, reports: NDArray[Any], state: Any = None) -> NDArray[np.int64]:
+        """What the server adds up; ``state`` are the public values of the question, where they matter here."""
         return self.randomiser.accumulate(reports)
 
     def summarise(self, block: Block, draws: Draws, state: Any = None) -> NDArray[np.int64]:

@@ -94,7 +94,7 @@ class _Vector(Randomiser):
 
     @property
     def influence(self) -> float:
-        return self.limit * self.scale
+        return 2 * self.limit * self.scale
 
     def randomise(self, values: NDArray[Any], draws: Draws) -> NDArray[np.int32]:
         reports = np.empty(values.shape, np.int32)
@@ -303,11 +303,11 @@ class GaussianVector(_Vector):
 
     @property
     def cost(self) -> Cost:
-        return Cost("gaussian", gdp_mu(self.epsilon, self.delta))
+        return Cost("gaussian", _mu(self.epsilon, self.delta))
 
     @property
     def noise_std(self) -> float:
-        return self.diameter / gdp_mu(self.epsilon, self.delta)
+        return self.diameter / _mu(self.epsilon, self.delta)
 
     @property
     def scale(self) -> float:
@@ -325,6 +325,9 @@ class GaussianVector(_Vector):
         """One normal vector for all of them."""
         noise = math.sqrt(len(values)) * self.noise_std * generator.standard_normal(self.size)
         return np.rint((values.sum(axis=0) + noise) / self.grid).astype(np.int64)
+
+
+_mu = lru_cache(maxsize=256)(gdp_mu)  # it is asked for in every block of users
 
 
 @lru_cache(maxsize=256)

@@ -93,7 +93,7 @@ class SystemDraws:
     def uniforms(self, shape: Shape) -> NDArray[np.float64]:
         """Uniform numbers of 53 bits."""
         n = int(np.prod(shape))
-        return ((self.words(n) >> np.uint64(11)) * 2.0**-53).reshape(shape)
+        return (self.words(n) >> np.uint64(11)).astype(np.float64).reshape(shape) * 2.0**-53
 
     def normals(self, shape: Shape) -> NDArray[np.float64]:
         """Normal numbers, from the middles of 2**53 intervals of equal chance."""

@@ -1,0 +1,224 @@
+"""Reports of a category, from which the server learns how frequent every category is.
+
+=================== ============================== ================== ============================================
+class               a report is                    bits               ``n`` times the variance of a rare category
+=================== ============================== ================== ============================================
+`KRR`               a category                     log2 k             ``(E + k - 2) / (E - 1)^2``
+`SUE`               k bits, one of them yours      k                  ``s / (s - 1)^2``, ``s = e^(epsilon / 2)``
+`OUE`               the same, asymmetric           k                  ``4 E / (E - 1)^2``
+`OLH`               a hash function, a hash value  64 + log2 E        ``4 E / (E - 1)^2``
+`Hadamard`          a column, a sign               1 + log2 k         ``((E + 1) / (E - 1))^2``
+`SubsetSelection`   a subset of the categories     k                  ``q (1 - q) / (p - q)^2``, the smallest of all
+=================== ============================== ================== ============================================
+
+``E = e^epsilon`` and k is the number of categories. Every report is epsilon-LDP *exactly*: its probabilities are
+multiples of a power of two, and rounded so that no ratio of them exceeds ``e^epsilon``. A null record (-1) sends a
+report, too, under the same bound: unary reports without an own bit, a constant column, a uniform category or subset.
+
+KRR, SUE and OLH are Wang, Blocki, Li and Jha 2017 (SUE is the basic RAPPOR of Erlingsson, Pihur and Korolova 2014),
+OUE is theirs; the Hadamard response with one bit is Acharya, Sun and Zhang 2019, subset selection Ye and Barg 2018.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.kernels.bernoulli import DIGITS, bernoulli_lanes
+from dpdist.kernels.packed_bits import GROUP, count_packed, count_unary, lane_words, pack_unary, padding_is_zero
+from dpdist.local.hadamard import Hadamard
+from dpdist.local.hashing import OLH
+from dpdist.local.oracle import FrequencyOracle, SupportOracle, counts_of, odds
+from dpdist.local.responses import krr_share, respond
+from dpdist.local.subsets import SubsetSelection
+from dpdist.privacy.draws import Draws
+
+__all__ = ["KRR", "OLH", "ORACLES", "OUE", "SUE", "FrequencyOracle", "Hadamard", "SubsetSelection"]
+
+_ONE = 1 << DIGITS
+
+
+@dataclass(frozen=True)
+class KRR(SupportOracle):
+    """The own category with probability ``p = E / (E + k - 1)``, each other one with ``q = 1 / (E + k - 1)``.
+
+    Also known as generalised randomised response, or direct encoding. The best of all for few categories
+    (``k < 3 E + 2``). A null record sends a uniform category.
+
+    Examples
+    --------
+    >>> from dpdist.privacy.draws import SystemDraws
+    >>> KRR(4, epsilon=1.0).randomise(np.array([0, 3, -1]), SystemDraws()).dtype
+    dtype('uint8')
+    """
+
+    size: int
+    epsilon: float
+
+    name: ClassVar[str] = "krr"
+    has_sums: ClassVar[bool] = True
+
+    @property
+    def chances(self) -> tuple[Fraction, Fraction]:
+        q = Fraction(krr_share(self.size, self.epsilon), 2**64)
+        return 1 - (self.size - 1) * q, q
+
+    @property
+    def width(self) -> int:
+        return 1
+
+    @property
+    def report(self) -> np.dtype[Any]:
+        return np.min_scalar_type(self.size - 1)
+
+    def randomise(self, values: NDArray[Any], draws: Draws) -> NDArray[Any]:
+        return self._respond(values, draws).astype(self.report)
+
+    def _respond(self, values: NDArray[Any], draws: Draws) -> NDArray[np.int64]:
+        return respond(values, draws.words(len(values)), self.size, krr_share(self.size, self.epsilon))
+
+    def accumulate(self, reports: NDArray[Any]) -> NDArray[np.int64]:
+        return np.bincount(reports, minlength=self.size)
+
+    def summarise(self, values: NDArray[Any], draws: Draws) -> NDArray[np.int64]:
+        return self.accumulate(self._respond(values, draws))
+
+    def draw_sum(self, values: NDArray[Any], generator: np.random.Generator) -> NDArray[np.int64]:
+        """Every user answers uniformly with probability ``k q`` and truly otherwise, so the sum needs 2 k draws."""
+        truths, nulls = counts_of(values, self.size)
+        _, q = self.chances
+        true = generator.binomial(truths, float(1 - self.size * q))
+        return true + generator.multinomial(truths.sum() - true.sum() + nulls, np.full(self.size, 1.0 / self.size))
+
+    def valid(self, reports: NDArray[Any]) -> NDArray[np.bool_]:
+        return np.asarray((reports >= 0) & (reports < self.size))
+
+
+class _Unary(SupportOracle):
+    """A bit for every category, packed: 1 with probability p for the own one, q for the others."""
+
+    has_sums: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def _threshold(self) -> int:
+        """``q 2**53``."""
+
+    @abstractmethod
+    def _own(self, n_users: int, draws: Draws) -> NDArray[np.uint64] | None:
+        """What is sent for the own category; None for the contrary of a drawn bit."""
+
+    @property
+    def width(self) -> int:
+        return 8 * -(-self.size // GROUP) + 1
+
+    @property
+    def report(self) -> np.dtype[Any]:
+        return np.dtype((np.uint8, (-(-self.size // 8),)))
+
+    def _draw(self, n_users: int, draws: Draws) -> tuple[NDArray[np.uint64], NDArray[np.uint64] | None]:
+        own = self._own(n_users, draws)
+        return bernoulli_lanes(draws.words, lane_words(n_users, self.size), self._threshold), own
+
+    def randomise(self, values: NDArray[Any], draws: Draws) -> NDArray[np.uint8]:
+        lanes, own = self._draw(len(values), draws)
+        return pack_unary(lanes, values, self.size, own)
+
+    def accumulate(self, reports: NDArray[Any]) -> NDArray[np.int64]:
+        return count_packed(reports, self.size)
+
+    def summarise(self, values: NDArray[Any], draws: Draws) -> NDArray[np.int64]:
+        lanes, own = self._draw(len(values), draws)
+        return count_unary(lanes, values, self.size, own)
+
+    def draw_sum(self, values: NDArray[Any], generator: np.random.Generator) -> NDArray[np.int64]:
+        """Given the data, the bits of a category are independent of those of all others: two binomials each."""
+        truths, _ = counts_of(values, self.size)
+        p, q = self.chances
+        return generator.binomial(truths, float(p)) + generator.binomial(len(values) - truths, float(q))
+
+    def valid(self, reports: NDArray[Any]) -> NDArray[np.bool_]:
+        return padding_is_zero(reports, self.size)
+
+
+@functools.cache
+def _smallest(ratio: Fraction) -> int:
+    """``2**53 / (ratio + 1)``, rounded up."""
+    return -int(-_ONE // (ratio + 1))
+
+
+@functools.cache
+def _root(square: Fraction) -> Fraction:
+    """The root of a number, rounded down."""
+    scale = 1 << 200
+    return Fraction(math.isqrt(int(square * scale * scale)), scale)
+
+
+@dataclass(frozen=True)
+class OUE(_Unary):
+    """Optimised unary encoding: the own bit is a fair coin, the others are 1 with probability ``1 / (E + 1)``.
+
+    Two categories differ in two bits, of which one moves from a fair coin to q and the other back, so the ratio is
+    ``(1 - q) / q`` at most. A null record has no own bit.
+
+    Examples
+    --------
+    >>> oracle = OUE(128, epsilon=1.0)
+    >>> round(float(oracle.variance(np.zeros(1))[0]), 3), oracle.report.itemsize
+    (3.683, 16)
+    """
+
+    size: int
+    epsilon: float
+
+    name: ClassVar[str] = "oue"
+
+    @property
+    def _threshold(self) -> int:
+        return _smallest(odds(self.epsilon))
+
+    @property
+    def chances(self) -> tuple[Fraction, Fraction]:
+        return Fraction(1, 2), Fraction(self._threshold, _ONE)
+
+    def _own(self, n_users: int, draws: Draws) -> NDArray[np.uint64] | None:
+        return draws.words(-(-n_users // GROUP))
+
+
+@dataclass(frozen=True)
+class SUE(_Unary):
+    """Symmetric unary encoding: every bit of the unit vector of the own category is flipped with probability q.
+
+    ``q = 1 / (e^(epsilon / 2) + 1)``. Two categories differ in two bits, each of ratio ``(1 - q) / q``. A null record
+    flips bits of the zero vector.
+    """
+
+    size: int
+    epsilon: float
+
+    name: ClassVar[str] = "sue"
+
+    @property
+    def _threshold(self) -> int:
+        return _smallest(_root(odds(self.epsilon)))
+
+    @property
+    def chances(self) -> tuple[Fraction, Fraction]:
+        q = Fraction(self._threshold, _ONE)
+        return 1 - q, q
+
+    def _own(self, n_users: int, draws: Draws) -> NDArray[np.uint64] | None:
+        return None
+
+
+ORACLES: dict[str, type[FrequencyOracle]] = {
+    oracle.name: oracle for oracle in (KRR, SUE, OUE, OLH, Hadamard, SubsetSelection)
+}
+"""By name."""

@@ -1,0 +1,298 @@
+"""Private labels and public features: the report is a label, drawn once, and the server has the features.
+
+The guarantee covers the label only: ``P(report | y) <= e^epsilon P(report | y')`` for any two labels. The clip is what
+makes it hold. Seed 000, Algorithms 5.3.42 and 5.3.45, adds noise for labels that differ by 4 C at most, which no
+assumption on the model gives: with its constants the true epsilon at nominally 1 is 12 to 62 (linear) and more than
+1000 (with a link).
+
+The report of a user is a function of the run's key, so it can be read again in every pass without being drawn anew: a
+new draw per pass would be a new report, and T of them would cost T epsilon.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.engine.query import Ask, Block
+from dpdist.kernels.bounded_rows import bounded_rows
+from dpdist.kernels.grid import power_grid
+from dpdist.kernels.moments import unpack_symmetric
+from dpdist.kernels.packed import packed_size
+from dpdist.local.links import IDENTITY, LARGEST_LABEL, Link
+from dpdist.local.protocol import Domain, LocalProtocol, Randomiser, Statistic
+from dpdist.local.reports import Fidelity, Reports
+from dpdist.local.scalars import GaussianScalar, OneBit, best_scalar
+from dpdist.local.sparse_rounds import Ask as Asking
+from dpdist.local.sparse_rounds import Plan, Setting
+from dpdist.privacy.bits import Bits
+from dpdist.privacy.draws import Draws
+from dpdist.solvers.linear import quadratic_l1
+from dpdist.solvers.sparse import refit, sparse_from_statistics, threshold_gradients
+
+Floats = NDArray[np.float64]
+
+FACTOR_BITS = 20
+"""Public features and functions of a report are rounded to 2**-20 of their bound, so that sums are exact."""
+PUBLIC_WIDTHS = 8.0
+"""Public features are cut at it: in standard deviations, far enough out to be without effect."""
+MOST_PACKED = 3000
+"""With more features than that, passes over the rows take the place of their second moments."""
+N_PASSES = 20
+"""Of steps of length 1, each of which halves the error at least."""
+
+
+@dataclass(frozen=True)
+class Label(Statistic):
+    """The label, clipped to ``[-bound, bound]``, in units of the bound.
+
+    With a link, ``f^{-1}(y)`` takes its place before it is clipped; after the report it would be biased. A label that
+    is not finite is 0. ``arrays`` has the features too, for the server: they take no part in the report.
+
+    Examples
+    --------
+    >>> Label(2.0).values({"y": np.array([1.0, 5.0, np.nan])}).ravel().tolist()
+    [0.5, 1.0, 0.0]
+    """
+
+    bound: float
+    link: Link = IDENTITY
+
+    arrays: ClassVar[tuple[str, ...]] = ("X", "y")
+    domain: ClassVar[Domain] = "box"
+
+    @property
+    def size(self) -> int:
+        return 1
+
+    def values(self, block: Block, state: Any = None) -> Floats:
+        y = np.asarray(block["y"], dtype=np.float64).reshape(-1, 1)
+        bad = ~np.isfinite(y)
+        y = self.link.inverse(np.clip(np.where(bad, 0.0, y), -LARGEST_LABEL, LARGEST_LABEL))
+        return np.where(bad | ~np.isfinite(y), 0.0, np.clip(y / self.bound, -1.0, 1.0))
+
+    def restore(self, mean: Floats) -> Floats:
+        return mean * self.bound
+
+
+@dataclass(frozen=True)
+class LabelReports(LocalProtocol):
+    """Reports of labels, added up with the public features.
+
+    The sum without a state is that of ``x x'`` (packed) and of ``x y`` with the report for y. At a state theta, it is
+    the gradient ``x f'(u) (f(u) - y)``, ``u = <x, theta>``.
+
+    Parameters
+    ----------
+    statistic : Label
+    randomiser : Randomiser
+        Of one number.
+    n_features : int
+    feature_bound : float
+        Public features are cut at it.
+    whole : bool
+        Whether features are whole numbers (signs): then they are not rounded.
+    radius : float
+        Of theta, for the range of a gradient.
+    link : Link
+    """
+
+    n_features: int
+    feature_bound: float
+    whole: bool = False
+    radius: float = 1.0
+    link: Link = IDENTITY
+
+    protects: ClassVar[str] = "the label (the features are taken for public)"
+
+    @property
+    def feature_grid(self) -> float:
+        """Unit of a feature."""
+        return 1.0 if self.whole else power_grid(self.feature_bound, FACTOR_BITS)
+
+    @property
+    def factor_bound(self) -> float:
+        """Of ``f'(u) (f(u) - y)``."""
+        start = float(np.abs(self.link.value(np.zeros(1))[0]))
+        slope = self.link.slopes[1]
+        reach = self.feature_bound * math.sqrt(self.n_features) * self.radius
+        label = self.randomiser.influence / 2 * self.statistic.restore(np.ones(1))[0]
+        return float(slope * (start + slope * reach + label))
+
+    @property
+    def units(self) -> int:
+        x = int(self.feature_bound / self.feature_grid)
+        return x * max(x, self.randomiser.units, 2**FACTOR_BITS)
+
+    def summarise(self, block: Block, draws: Draws, state: Any = None) -> NDArray[np.int64]:
+        reports = self.randomise(block, draws)
+        X, _ = bounded_rows(block["X"], np.zeros(len(block["X"])), feature_bound=self.feature_bound)
+        X = np.rint(X / self.feature_grid)
+        if state is not None:
+            # at most 2**20 units each and 4096 users: exact, in whatever order they are added
+            return np.rint(self._gradient(X, reports, state) @ X).astype(np.int64)
+        short = X.astype(np.float32) if self.whole and len(X) < 2**24 else X  # sums of signs are exact in both
+        products = (short.T @ short)[np.triu_indices(self.n_features)]
+        exact = len(X) * self.units <= 2**53
+        dtype = np.float64 if exact else np.int64
+        labelled = reports.astype(dtype) @ X.astype(dtype, copy=False)
+        return np.concatenate([products.astype(np.int64), labelled.astype(np.int64)])
+
+    def moments(self, total: Floats, n_users: int) -> tuple[Floats, Floats]:
+        """``X'X / n`` and ``X'y / n``, with the reports for y."""
+        cut = packed_size(self.n_features)
+        b = self.statistic.restore(self.randomiser.decode(total[cut:], n_users))
+        return unpack_symmetric(total[:cut]) * (self.feature_grid**2 / n_users), b * self.feature_grid
+
+    def mean_gradient(self, total: Floats, n_users: int) -> Floats:
+        """Of the half squared loss."""
+        return total * (power_grid(self.factor_bound, FACTOR_BITS) * self.feature_grid / n_users)
+
+    def estimate(self, total: Floats, n_users: int) -> Floats:
+        """The sum over the number of users, as it is: `moments` and `mean_gradient` read it."""
+        return np.asarray(total, dtype=np.float64)
+
+    def _gradient(self, X: Floats, reports: NDArray[Any], theta: Floats) -> Floats:
+        """``f'(u) (f(u) - y)`` of every user, in units."""
+        u = np.zeros(len(X))
+        for j in np.flatnonzero(theta):
+            u += X[:, j] * (theta[j] * self.feature_grid)
+        one = self.randomiser.decode(np.ones(1), 1)[0]  # what a report of 1 stands for
+        y = self.statistic.restore(reports.astype(np.float64) * one)
+        factors = self.link.derivative(u) * (self.link.value(u) - y)
+        grid = power_grid(self.factor_bound, FACTOR_BITS)
+        factors = np.clip(np.where(np.isfinite(factors), factors, 0.0), -self.factor_bound, self.factor_bound)
+        return np.rint(factors / grid)
+
+
+@dataclass(frozen=True)
+class LabelPasses(Reports):
+    """Gradient steps on the same reports: the rows are asked ``n_passes`` times under one key.
+
+    What is released are the sums of all passes, from which anybody can follow the steps (`follow`).
+
+    Parameters
+    ----------
+    n_passes, n_rows, n_nonzero : int
+    radius, step : float
+    """
+
+    n_passes: int = N_PASSES
+    n_rows: int = 1
+    n_nonzero: int = 1
+    radius: float = 1.0
+    step: float = 1.0
+
+    @property
+    def passes(self) -> int:
+        return self.n_passes
+
+    def explore(self, ask: Ask, state: Any, mechanism: Any, bits: Bits) -> NDArray[Any]:
+        """All passes, under one fresh key."""
+        key = bits.words(4).tobytes()
+        totals: list[NDArray[Any]] = []
+
+        def asked(theta: Floats) -> NDArray[Any]:
+            totals.append(ask((key, theta)))
+            return totals[-1]
+
+        self.follow(asked)
+        return np.stack(totals)
+
+    def follow(self, total: Callable[[Floats], NDArray[Any]]) -> Floats:
+        """The last point of the steps, given the sum at each point."""
+        protocol = self.protocol
+        assert isinstance(protocol, LabelReports)
+
+        def gradient(theta: Floats) -> Floats:
+            return protocol.mean_gradient(np.asarray(total(theta)).astype(np.float64), self.n_rows)
+
+        start = np.zeros(protocol.n_features)
+        return threshold_gradients(gradient, start, self.n_nonzero, self.radius, self.step, self.n_passes)
+
+
+@dataclass(frozen=True)
+class LabelPlan(Plan):
+    """label-ldp-iht, label-ldp-lasso and label-ldp-iht-nonlinear.
+
+    From the exact second moments of the features and the reported labels, or, with many features or the gradient of a
+    link, by `N_PASSES` passes over the same reports.
+
+    * "iht": iterative hard thresholding, with steps of length 1 where features are independent, otherwise with shorter
+      ones. (Seed 000, Algorithm 5.3.42, prints the sign of a step that moves away from the solution.)
+    * "lasso": with penalty ``sd sqrt(2 ln(d) / n)``, sd the noise of a report, then least squares on the ``n_nonzero``
+      largest coefficients, which removes what the penalty has shrunk.
+    """
+
+    setting: Setting
+    method: str
+    reason: str = "as asked"
+
+    @property
+    def bound(self) -> float:
+        """Where labels are clipped: ``2 R + C``, plus ``|f(0)|`` where a link stays outside."""
+        setting = self.setting
+        if setting.label_bound is not None or not setting.curved:
+            return setting.residual_bound
+        return setting.residual_bound + float(np.abs(setting.link.value(np.zeros(1))[0]))
+
+    @property
+    def protocols(self) -> Sequence[LabelReports]:
+        setting = self.setting
+        statistic = Label(self.bound, IDENTITY if setting.curved else setting.link)
+        law: Randomiser = best_scalar(setting.epsilon)
+        if setting.reports == "gaussian":
+            law = GaussianScalar(1, setting.epsilon, setting.delta)
+        elif setting.reports == "one-bit":
+            law = OneBit(1, setting.epsilon)
+        cut = setting.feature_bound or (1.0 if setting.sign else PUBLIC_WIDTHS)
+        link = setting.link if setting.curved else IDENTITY
+        whole = setting.sign and cut == 1.0
+        return [LabelReports(statistic, law, setting.n_features, cut, whole, setting.radius, link)]
+
+    @property
+    def in_passes(self) -> bool:
+        """Whether the rows are read several times."""
+        return self.setting.curved or self.setting.n_features > MOST_PACKED
+
+    def queries(self, fidelity: Fidelity) -> Sequence[Reports]:
+        setting = self.setting
+        if not self.in_passes:
+            return super().queries(fidelity)
+        low, high = setting.link.slopes
+        step = 1.0 if self._fast else 1.0 / setting.eigenvalues[1]
+        if setting.curved:
+            step *= 2 / (low**2 + high**2)
+        steps = (N_PASSES, setting.n_rows, setting.n_nonzero, setting.radius, step)
+        return [LabelPasses(self.protocols[0], fidelity, *steps)]
+
+    @property
+    def std(self) -> float:
+        steep = self.setting.link.slopes[0] if self.setting.curved else 1.0
+        return self.bound * self.protocols[0].noise_std / math.sqrt(self.setting.n_rows) / steep
+
+    @property
+    def _fast(self) -> bool:
+        return self.setting.design != "general"
+
+    def solve(self, questions: Asking) -> Floats:
+        setting, protocol = self.setting, self.protocols[0]
+        total = questions.total(0)
+        if self.in_passes:
+            query = self.queries("report")[0]
+            assert isinstance(query, LabelPasses)
+            left = iter(total)
+            return query.follow(lambda theta: next(left))
+        S, b = protocol.moments(total, setting.n_rows)
+        if self.method == "lasso":
+            penalty = self.std * math.sqrt(2 * math.log(max(2, setting.n_features)))
+            return refit(S, b, quadratic_l1(S, b, penalty=penalty), setting.n_nonzero)
+        if not self._fast:
+            return sparse_from_statistics(S, b, setting.n_nonzero, setting.radius)
+        start = np.zeros(setting.n_features)
+        return threshold_gradients(lambda theta: S @ theta - b, start, setting.n_nonzero, setting.radius, 1.0, N_PASSES)

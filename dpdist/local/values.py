@@ -1,0 +1,66 @@
+"""From one value per user to a `Dataset`, without an error that could depend on a value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.data import Dataset
+from dpdist.errors import DataError
+
+
+def as_given(rows: NDArray[Any]) -> NDArray[Any]:
+    """The stored values themselves."""
+    return rows
+
+
+def one_column(X: Any, y: Any = None) -> Dataset:
+    """A dataset with the array X, of one value per row, and y if it is given (or asked of a dataset).
+
+    Parameters
+    ----------
+    X : Dataset, array, Series or sequence
+    y : array, Series or sequence, optional
+    """
+    if isinstance(X, Dataset):
+        if y is not None:
+            raise DataError("fit(dataset) takes every user's epsilon from the dataset's array 'y'; call it without y")
+        if "X" not in X.arrays:
+            raise DataError(
+                f"the dataset has arrays {sorted(X.arrays)} but no 'X'; name one with dataset.select(X=...)"
+            )
+        dataset = X
+    else:
+        given = {"X": _array(X, "X")} | ({} if y is None else {"y": _array(y, "y")})
+        dataset = Dataset.from_arrays(**given)
+    for name, spec in dataset.arrays.items():
+        if name in ("X", "y") and spec.shape[1:] not in ((), (1,)):
+            raise DataError(f"{name} must have one value per user, got shape {spec.shape}")
+    return dataset
+
+
+def _array(values: Any, name: str) -> Any:
+    """A NumPy or Dask array; missing values (of pandas) become NaN."""
+    if hasattr(values, "__dask_graph__") and hasattr(values, "dtype"):
+        return values
+    dtype = getattr(values, "dtype", None)
+    try:
+        if dtype is not None and not isinstance(dtype, np.dtype) and hasattr(values, "to_numpy"):
+            # numpy.asarray would choose a dtype by whether a value is missing
+            if str(dtype) in ("str", "string"):
+                text = np.dtypes.StringDType(na_object=np.nan)
+                values = values.to_numpy(dtype=object, na_value=np.nan).astype(text)
+            elif dtype.kind in "biuf":
+                values = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        values = np.asarray(values)
+        problem = f"it has dtype {values.dtype}" if values.dtype.kind not in "biufUT" else None
+    except Exception as error:  # its text may quote a value
+        problem = type(error).__name__
+    if problem is not None:
+        raise DataError(
+            f"{name} cannot be made into an array of numbers or strings ({problem}): pass a NumPy array of one value "
+            "per user (for example X.astype(str))"
+        )
+    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
