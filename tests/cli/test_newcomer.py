@@ -30,10 +30,25 @@ def shell(home: Path, commands: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-ec", commands], cwd=home, env=env, capture_output=True, text=True, timeout=300)
 
 
-def test_from_a_file_to_a_report(home):
-    section = README.read_text().split("## From a file to a report")[1].split("\n## ")[0]
+def commands_of(title: str) -> str:
+    """The shell block of a section of the README."""
+    section = README.read_text().split(f"## {title}")[1].split("\n## ")[0]
     (commands,) = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
-    done = shell(home, commands)
+    return commands
+
+
+def test_two_users_of_the_local_model(tmp_path):
+    done = shell(tmp_path, commands_of("With nobody to trust"))
+    assert done.returncode == 0, done.stderr
+    for category in ("no", "yes", "unsure"):
+        assert category in done.stdout
+    again = shell(tmp_path, "cat alice.hex >> reports.hex; dpdist aggregate --protocol survey.json reports.hex --json")
+    found = json.loads(again.stdout)
+    assert found["rejected"]["duplicate"] == 1 and found["counted"] == 2
+
+
+def test_from_a_file_to_a_report(home):
+    done = shell(home, commands_of("From a file to a report"))
     assert done.returncode == 0, done.stderr
     assert "charged: epsilon 1" in done.stderr and "1 x smoothness, 30 x gradient" in done.stdout
 
