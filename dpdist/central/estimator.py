@@ -19,7 +19,7 @@ from dpdist.central.parameters import check_count
 from dpdist.central.representation import ReadableFit
 from dpdist.data import Dataset
 from dpdist.engine.coordinator import Coordinator
-from dpdist.engine.progress import Event, Released, watching
+from dpdist.engine.progress import Asked, Event, Released, watching
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.privacy.budget import Budget, Neighbours
@@ -167,3 +167,5 @@ class PrivateEstimator(ReadableFit):
 def _print_release(event: Event) -> None:
     if isinstance(event, Released):
         print(f"dpdist: release {event.done} of {event.planned} ({event.name})", file=sys.stderr, flush=True)
+    elif isinstance(event, Asked):
+        print(f"dpdist: {event.done_rows:,} of {event.n_rows:,} users", file=sys.stderr, flush=True)

@@ -30,13 +30,14 @@ def command(method: str | None, json_: bool) -> None:
       dpdist methods dp-sgd
       dpdist methods --json | jq -r '.methods[].id'
     """
-    from dpdist.pipeline.registry import METHODS
+    from dpdist.pipeline.registry import ALIASES, METHODS
     from dpdist.pipeline.yaml_lines import nearest
 
     if method is None:
         entries = [entry.summary for entry in METHODS.values()]
         deliver(as_json({"methods": entries}) if json_ else _table(entries))
         return
+    method = ALIASES.get(method, method)
     if method not in METHODS:
         raise DpdistError(f"there is no method {method!r}; {nearest(method, METHODS)}")
     entry = METHODS[method]
@@ -54,10 +55,12 @@ def _details(found: dict[str, Any]) -> str:
     first = found["estimators"][0]
     facts = [
         ("Method", f"{found['id']}: {found['title']}"),
+        *([("Also called", ", ".join(found["aliases"]))] if found["aliases"] else []),
         ("Trust", found["trust"]),
         ("Guarantee", found["guarantee"]),
         ("Estimators", ", ".join(found["estimators"])),
         ("Fixed", ", ".join(f"{name}: {value}" for name, value in found["parameters"].items()) or "nothing"),
+        *([("To be set", ", ".join(found["needs"]))] if found["needs"] else []),
         ("Released", ", ".join(name.rstrip("_") for name in found["outputs"])),
         ("Source", f"{found['source']} (spec {found['spec']})"),
         ("Example", found["pipeline"]),

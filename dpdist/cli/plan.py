@@ -25,6 +25,9 @@ def command(job: str, settings: tuple[str, ...], n_rows: int | None, n_features:
     and the number of rows and features. No row is read, no ledger is opened, nothing is charged. With --n-rows and
     --n-features the dataset need not exist yet.
 
+    In the local model the noise is that of the report of one user, and the standard error that of a coordinate of
+    their mean (a frequency), at the worst records that users can have.
+
     Where the method has a formula, the error to expect is predicted; if it would be no better than ignoring the data,
     the number of rows or the epsilon is shown that it would take. 'dpdist run --dry-run' adds what the ledger would
     say and how much memory the workers need.
@@ -73,11 +76,16 @@ def _items(items: list[dict[str, Any]]) -> str:
         }
         for item in items
     ]
+    if "standard_error" in items[0]:  # reports of the local model
+        titles = {"name": "Users", "count": "Times", "rows": "Rows", "noise_std": "Noise of a report (std)"}
+        return as_table(rows, {**titles, "standard_error": "Standard error"})
     titles = {"name": "Release", "count": "Times", "mechanism": "Mechanism", "rows": "Rows", "noise": "Noise (std)"}
     return as_table(rows, {**titles, "sensitivity": "Sensitivity"})
 
 
 def _noise(item: dict[str, Any]) -> Any:
+    if "standard_error" in item:
+        return item["noise_std"]
     if item["noise_multiplier"] is None:
         return "not public"
     return item["noise_std"] if item["noise_std"] is not None else f"{item['noise_multiplier']:.6g} x"

@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpdist.cli.output import cost
-from dpdist.engine.progress import Charged, Event, Loading, Planned, Released, watching
+from dpdist.engine.progress import Asked, Charged, Event, Loading, Planned, Released, watching
 from dpdist.errors import DpdistError
 from dpdist.privacy.filter import Amount
 
@@ -65,6 +65,8 @@ class Tally:
     stage : str
         What is being done, or the name of the newest release.
     done, planned : int
+    part : float
+        How much of the round that goes on is done, where a long round tells.
     rows_per_second : float or None
         Over the last rounds; None where the number of rows is private, and before the first round.
     budget : str
@@ -80,12 +82,14 @@ class Tally:
         self.stage = "planning"
         self.done = 0
         self.planned = 0
+        self.part = 0.0
         self.rows_per_second: float | None = None
         self.budget = ""
         self._dataset_id = ""
         self._n_rows: int | None = None
         self._pace: tuple[float, float] | None = None  # seconds a round, and when that was found; read by a thread
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT + 1)
+        self._round_began = self._clock()
 
     def tell(self, event: Event) -> None:
         """Take in one event."""
@@ -101,8 +105,16 @@ class Tally:
                 self.stage = "charged"
                 self.budget = f"charged: {cost(event.epsilon, event.delta)}{self._rest()}"
                 self._recent.append((self._clock(), 0.0))
+                self._round_began = self._clock()
+            case Asked():
+                self.part = event.done_rows / event.n_rows
+                now = self._clock()
+                seconds = max(now - self._round_began, 1e-9)
+                self._pace = seconds / self.part, now
+                self.rows_per_second = event.done_rows / seconds
             case Released():
                 self.done, self.planned = event.done, event.planned
+                self.part, self._round_began = 0.0, self._clock()
                 self.stage = f"{event.name}, from the journal" if event.replayed else event.name
                 if not event.replayed:
                     self._recent.append((self._clock(), event.rate))
@@ -119,7 +131,7 @@ class Tally:
         if pace is None:
             return None
         round_time, when = pace
-        return max(0.0, (self.planned - self.done) * round_time - (self._clock() - when))
+        return max(0.0, (self.planned - self.done - self.part) * round_time - (self._clock() - when))
 
     def speed_and_time(self) -> list[str]:
         """Both in words, as far as they are known."""
@@ -170,6 +182,12 @@ class Lines:
                 words = [tally.stage]
             case Charged():
                 words = [tally.budget]
+            case Asked():
+                if self._clock() - self._last < EVERY:
+                    return
+                self._last = self._clock()
+                where = f"round {tally.done + 1} of {tally.planned}, {tally.part:.0%} of {event.n_rows:,} rows"
+                words = [where, *tally.speed_and_time()]
             case Released():
                 if self._clock() - self._last < EVERY and not tally.finished:
                     return
@@ -206,7 +224,7 @@ class Screen:
         first = Table.grid(padding=(0, 2))
         for _ in range(4):
             first.add_column(no_wrap=True)
-        bar = ProgressBar(total=max(tally.planned, 1), completed=tally.done, width=20)
+        bar = ProgressBar(total=max(tally.planned, 1), completed=tally.done + tally.part, width=20)
         rounds = f"{tally.done}/{tally.planned} rounds" if tally.planned else ""
         first.add_row(bar, rounds, ", ".join(tally.speed_and_time()), Text(tally.stage))
         return Group(first, Text(tally.budget, no_wrap=True, overflow="ellipsis"))

@@ -31,21 +31,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.data import Dataset, Fold, Schema
+from dpdist.data import Dataset, Fold
 from dpdist.engine import progress
+from dpdist.engine.checks import check_plannable, check_reported, check_smooth, sensitivity_of
 from dpdist.engine.query import Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.shards import Prepare, Round, ShardPlan
+from dpdist.engine.windows import cut, windows
 from dpdist.engine.workers import Workers, connect
 from dpdist.errors import BudgetError
-from dpdist.privacy.attention import CentreOfAttention
 from dpdist.privacy.bits import StreamBits, SystemBits
 from dpdist.privacy.budget import Budget, Neighbours
-from dpdist.privacy.composition import Poisson
 from dpdist.privacy.guarantee import Guarantee
-from dpdist.privacy.journal import Journal, RunJournal
+from dpdist.privacy.journal import AnyJournal, ReleasedValues
 from dpdist.privacy.ledger import Charge, Ledger
-from dpdist.privacy.perturbation import ObjectivePerturbation
 from dpdist.privacy.plan import Item, Plan, calibrate
 from dpdist.privacy.reported import Reported
 from dpdist.privacy.streams import Stream, run_key_from_seed
@@ -110,7 +109,7 @@ class Coordinator:
         arrays: Mapping[str, Prepare],
         neighbours: Neighbours = Neighbours.REPLACE_ONE,
         ledger: Ledger | None = None,
-        journal: Journal | None = None,
+        journal: AnyJournal | None = None,
         cluster: Any = None,
         run_id: str | None = None,
         random_state: int | None = None,
@@ -126,15 +125,16 @@ class Coordinator:
         self._arrays = arrays
         self._owned = ledger is None
         self._ledger = ledger or Ledger(":memory:" if dataset.anonymous else None)
-        self._journal = journal or self._ledger.journal
+        self._journal: AnyJournal = journal or self._ledger.journal
         self._cluster = cluster
         self._align = align
         self._computation = computation
         self._run_key = None if random_state is None else run_key_from_seed(random_state)
         self._plan: Plan | None = None
         self._used: Counter[str] = Counter()
-        self._run: RunJournal | None = None
+        self._run: ReleasedValues | None = None
         self._workers: Workers | None = None
+        self._ranges: Sequence[tuple[int, int]] = ()
         self._charged = False
 
     def __enter__(self) -> Coordinator:
@@ -167,7 +167,7 @@ class Coordinator:
         if self._plan is not None:
             raise BudgetError("this coordinator has a plan already; make a new Coordinator for another run")
         for item in items:
-            _check_plannable(item, self.dataset.schema)
+            check_plannable(item, self.dataset.schema)
         plan = calibrate(items, self.budget, self.neighbours)
         self._ledger.can_afford(self.dataset.id, self._charge_of(plan), run_id=self.run_id)
         self._plan = plan
@@ -195,9 +195,9 @@ class Coordinator:
             The fold to ask; must be the one that the plan charged. Default: all rows.
         """
         query.check_rows(self.dataset.n_rows)
-        sensitivity = _sensitivity(item, query, self.neighbours) * self.dataset.schema.max_rows_per_unit
-        _check_smooth(item, query, self.neighbours, self.dataset.schema.max_rows_per_unit)
-        _check_reported(item, query)
+        sensitivity = sensitivity_of(item, query, self.neighbours) * self.dataset.schema.max_rows_per_unit
+        check_smooth(item, query, self.neighbours, self.dataset.schema.max_rows_per_unit)
+        check_reported(item, query)
         index = self._take(item, rows)
         release_id = self._release_id(index, query, item)
         run = self._open_run()
@@ -221,10 +221,15 @@ class Coordinator:
         start, stop = (0, self.dataset.n_rows) if rows is None else (rows.start, rows.stop)
 
         def ask(state: Any) -> NDArray[Any]:
-            asked = Round(query, state, start, stop, self.dataset.n_rows, batch)
             total: NDArray[Any] | None = None
-            for summary in workers.map(asked):
-                total = query.combine(total, summary, asked.wide)
+            # rounds of reports can be long, and how many rows there are is public: they are asked in pieces
+            pieces = [(start, stop)] if query.reported is None else windows(self._ranges, start, stop)
+            for first, last in pieces:
+                asked = Round(query, state, first, last, self.dataset.n_rows, batch)
+                for summary in workers.map(asked):
+                    total = query.combine(total, summary, asked.wide)
+                if len(pieces) > 1:
+                    progress.tell(progress.Asked(last - start, stop - start))
             assert total is not None, "a dataset has at least one row"
             return total
 
@@ -251,6 +256,9 @@ class Coordinator:
     def _shard_plans(self, workers: Workers) -> list[tuple[ShardPlan, dict[str, list[Any]]]]:
         """Deal the partitions to one shard per worker thread, in turn, so that a fold reaches all of them."""
         partitions = _aligned(self.dataset.partitions, self._align)
+        if all(isinstance(item.mechanism, Reported) for item in self._planned().items):
+            partitions = cut(partitions, self._align, workers.n_threads)
+        self._ranges = partitions
         n_shards = max(1, min(workers.n_threads, len(partitions)))
         resident = self.dataset.in_memory or self.dataset.nbytes <= RESIDENT_SHARE * workers.memory
         plans = []
@@ -316,7 +324,7 @@ class Coordinator:
             raise BudgetError("nothing is planned yet: call plan([...]) before release(...)")
         return self._plan
 
-    def _open_run(self) -> RunJournal:
+    def _open_run(self) -> ReleasedValues:
         assert self._run is not None
         return self._run
 
@@ -333,73 +341,3 @@ def _aligned(partitions: Sequence[tuple[int, int]], align: int) -> list[tuple[in
     n = max(stop for _, stop in partitions)
     edges = sorted({start - start % align for start, _ in partitions} | {n})
     return list(itertools.pairwise(edges))
-
-
-def _check_plannable(item: Item, schema: Schema) -> None:
-    """Refuse what would be accounted for something else than what is done."""
-    if not isinstance(item.sampling, Poisson | None):
-        raise BudgetError(
-            f"item {item.name!r}: batches are drawn row by row, so they are Poisson(rate); "
-            f"{item.sampling!r} would be accounted for another draw than the one that is made"
-        )
-    if schema.max_rows_per_unit > 1 and (item.sampling is not None or item.fold is not None):
-        raise BudgetError(
-            f"item {item.name!r}: one {schema.unit} may own several rows of this dataset. They can be drawn apart and "
-            "lie in different folds, so neither amplification by sampling nor parallel composition holds. "
-            "Release it on all rows"
-        )
-    if schema.max_rows_per_unit > 1 and isinstance(item.mechanism, Reported):
-        raise BudgetError(
-            f"item {item.name!r}: in the local model every row sends a report, and one {schema.unit} may own several "
-            f"rows of this dataset: keep one row per {schema.unit} (dpdist ingest --max-rows 1)"
-        )
-    if schema.max_rows_per_unit > 1 and isinstance(item.mechanism, ObjectivePerturbation):
-        raise BudgetError(
-            f"item {item.name!r}: one {schema.unit} may own several rows of this dataset, and the linear term of a "
-            "perturbed objective hides one row only. Use solver='gradient' or solver='output'"
-        )
-    if schema.max_rows_per_unit > 1 and isinstance(item.mechanism, CentreOfAttention):
-        raise BudgetError(
-            f"item {item.name!r}: one {schema.unit} may own several rows of this dataset, hence change several blocks, "
-            "and the centre of attention hides one changed block only. Use combine='clipped-mean'"
-        )
-
-
-def _check_reported(item: Item, query: Query) -> None:
-    """A sum may leave without noise only if every row was randomised, at the cost that the plan charged."""
-    paid = item.mechanism.cost if isinstance(item.mechanism, Reported) else None
-    if query.reported != paid:
-        raise BudgetError(
-            f"item {item.name!r} pays for {paid or 'noise on an exact sum'}, and {type(query).__name__} brings "
-            f"{query.reported or 'an exact sum'}: a query of reports and Reported(its cost) belong together"
-        )
-
-
-def _sensitivity(item: Item, query: Query, neighbours: Neighbours) -> float:
-    """The query's sensitivity in the norm of the mechanism, if it is what the accounting rests on."""
-    sensitivity = query.sensitivity(neighbours, item.mechanism.norm)
-    is_plain_sum = query.is_sum and sensitivity >= neighbours.sum_factor * query.bound
-    if item.sampling is not None and not is_plain_sum:
-        raise BudgetError(
-            f"{type(query).__name__} is not a sum with {neighbours.sum_factor} times the bound of a row as its "
-            "sensitivity; amplification by sampling is proved for such sums only. Release it on all rows"
-        )
-    return sensitivity
-
-
-def _check_smooth(item: Item, query: Query, neighbours: Neighbours, rows_per_unit: int) -> None:
-    """Refuse noise that follows the data unless the query's bound is as smooth as the mechanism's proof needs."""
-    proved: float | None = getattr(item.mechanism, "smoothness", None)
-    if proved is None and query.smoothness is None:
-        return
-    kind = type(item.mechanism).__name__
-    if proved is None or query.smoothness is None or query.smoothness > proved:
-        raise BudgetError(
-            f"{type(query).__name__} has a smooth bound for t = {query.smoothness}, {kind} needs t <= {proved}: "
-            "use the two that belong together"
-        )
-    if neighbours is not Neighbours.REPLACE_ONE or rows_per_unit > 1:
-        raise BudgetError(
-            f"{kind} is proved where neighbours differ in one row of a public number of rows: use "
-            "neighbours='replace-one', and a dataset in which a unit owns one row"
-        )

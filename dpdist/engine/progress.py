@@ -46,6 +46,20 @@ class Charged:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """A part of a long round of reports is done.
+
+    Attributes
+    ----------
+    done_rows, n_rows : int
+        Of the rows that this round asks; their number is public where rows are reports.
+    """
+
+    done_rows: int
+    n_rows: int
+
+
+@dataclass(frozen=True)
 class Released:
     """A private value exists.
 
@@ -68,7 +82,7 @@ class Released:
     replayed: bool
 
 
-Event = Planned | Loading | Charged | Released
+Event = Planned | Loading | Charged | Asked | Released
 Watcher = Callable[[Event], None]
 
 _watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("dpdist_watchers", default=())

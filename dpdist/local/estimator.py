@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -91,15 +92,24 @@ class LocalEstimator(PrivateEstimator):
 
     @contextmanager
     def _questions(
-        self, dataset: Dataset, arrays: Mapping[str, Prepare], protocols: Sequence[LocalProtocol], computation: str = ""
+        self,
+        dataset: Dataset,
+        arrays: Mapping[str, Prepare],
+        protocols: Sequence[LocalProtocol],
+        computation: str = "",
+        queries: Sequence[Reports] | None = None,
     ) -> Iterator[Questions]:
-        """The questions to the users of ``dataset``, while the run lasts; sets what `PrivateEstimator._run` sets."""
-        queries = [Reports(protocol, self.fidelity) for protocol in protocols]
+        """The questions to the users of ``dataset``, while the run lasts; sets what `PrivateEstimator._run` sets.
+
+        ``queries``, where the same reports are read in several passes, default to a `Reports` for each protocol.
+        """
+        queries = queries or [Reports(protocol, self.fidelity) for protocol in protocols]
         align = max(query.block_rows for query in queries)
         sizes = [fold.n_rows for fold in split_slots(dataset.n_rows, len(protocols))]
         with self._run(dataset, arrays, _items(protocols), computation, align, _budget(protocols)) as door:
             yield Questions(door, queries, sizes)
         self.fidelity_ = self.fidelity
+        self.guarantee_ = replace(self.guarantee_, protects=protocols[0].protects)
 
 
 def _name(group: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -118,4 +118,5 @@ def simulate(
     ) as coordinator:
         plan = coordinator.plan([item])
         total = coordinator.release(query, plan["reports"], state)
-        return Collected(protocol, total, dataset.n_rows, coordinator.guarantee, fidelity)
+        guarantee = replace(coordinator.guarantee, protects=protocol.protects)
+        return Collected(protocol, total, dataset.n_rows, guarantee, fidelity)

@@ -107,8 +107,9 @@ def beside(job: Job, generated: Generated | None) -> dict[str, Any]:
     place = job.data.get("public")
     if place is None:
         return {}
-    options = job.data.get("storage_options")
-    return {"public_X": Dataset.open(place, arrays=["X"], dataset_id="public", storage_options=options)}
+    group = zarr.open_group(**zarr_place(place, job.data.get("storage_options")), mode="r")
+    rows = Dataset.open(group, arrays=["X"], dataset_id=None if ATTRIBUTE in group.attrs else "public")
+    return {"public_X": rows.read(0, rows.n_rows)["X"]}
 
 
 def size(job: Job) -> Size:

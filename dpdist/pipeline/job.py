@@ -42,7 +42,8 @@ class Job:
     epsilon, delta : float
     ledger, output : str or None
     cluster : str, mapping or None
-        ``"threads"``, an address, or ``workers``, ``threads_per_worker`` and ``memory_limit`` of a local cluster.
+        ``"threads"``, an address, ``address``, ``ca_file``, ``cert_file`` and ``key_file`` of a scheduler with TLS, or
+        ``workers``, ``threads_per_worker`` and ``memory_limit`` of a local cluster.
     asked : mapping
         The same as plain JSON values, without secrets.
     source : str

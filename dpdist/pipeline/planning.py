@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from dpdist.data.folds import split_slots
 from dpdist.engine.coordinator import RESIDENT_SHARE
 from dpdist.engine.local import capacity
 from dpdist.errors import BudgetExceeded
@@ -134,7 +135,13 @@ def _planned(job: Job, size: Size) -> tuple[dict[str, Any], Plan]:
 
 
 def _lines(model: Any, plan: Plan, size: Size) -> list[dict[str, Any]]:
-    """The lines of the plan, with the noise of each where the estimator tells the sensitivity of its queries."""
+    """The lines of the plan, with the noise of each where the estimator tells the sensitivity of its queries.
+
+    In the local model: with the noise of one report, and the standard error of the mean that the reports of the line
+    give, at the worst records.
+    """
+    if hasattr(model, "protocol"):
+        return _lines_of_reports(model, plan, size)
     tell = getattr(model, "sensitivities", None)
     sensitivities: Mapping[str, float] = {} if tell is None else tell(size.n_rows, size.n_features)
     lines = []
@@ -145,6 +152,16 @@ def _lines(model: Any, plan: Plan, size: Size) -> list[dict[str, Any]]:
         multiplier = None if math.isnan(per_unit) else per_unit  # NaN: the scale of the noise follows the data
         noise = None if scaled is None or multiplier is None else float(item.mechanism.noise_std(scaled))
         lines.append({**line, "sensitivity": scaled, "noise_std": noise, "noise_multiplier": multiplier})
+    return lines
+
+
+def _lines_of_reports(model: Any, plan: Plan, size: Size) -> list[dict[str, Any]]:
+    groups = split_slots(size.n_rows, len(plan.items))
+    lines = []
+    for t, (group, line) in enumerate(zip(groups, plan.describe(), strict=True)):
+        noise = float(model.protocol(size.n_rows, size.n_features, t).noise_std)
+        error = noise / math.sqrt(group.n_rows)
+        lines.append({**line, "noise_std": noise, "noise_multiplier": None, "standard_error": error})
     return lines
 
 

@@ -30,6 +30,7 @@ from dpdist.data.schema import ATTRIBUTE
 from dpdist.data.writing import resolved, shown
 from dpdist.errors import DataError
 from dpdist.losses import LOSSES, Logistic
+from dpdist.pipeline.problems_local import ASKED_FOR, LOCAL_PROBLEMS, check_unlabelled
 from dpdist.pipeline.yardsticks import Array, Distance, Excess, LogLoss, MeanDistance, WrongClass, Yardstick
 
 FRESH_BYTES = 2**26
@@ -39,7 +40,6 @@ REFERENCE_BYTES = 2**28
 
 Keys = Mapping[str, Any]
 
-
 @dataclass(frozen=True)
 class Generated:
     """A generated dataset, its truth, and how far a model is from it."""
@@ -47,6 +47,8 @@ class Generated:
     dataset: Dataset
     truth: Array
     _yardstick: Callable[[Any], Yardstick] = field(repr=False)
+    public: Array | None = None
+    """Rows of other people, without labels, that need no protection."""
 
     def yardstick(self, model: Any) -> Yardstick:
         """How models such as this one are judged."""
@@ -85,8 +87,9 @@ class Problem:
     name, title : str
     keys : mapping
         What a job may set under ``data``, with the defaults.
-    task : {"classes", "numbers", "columns"}
-        What the labels are; "columns" has none, and their means are wanted.
+    task : {"classes", "numbers", "columns", "categories", "codes"}
+        What the labels are; the last three have none, and the means of columns, the frequencies of categories or the
+        frequent codes are wanted.
 
     Examples
     --------
@@ -123,12 +126,15 @@ class Problem:
         offered = estimator.get_params().get("classes")
         signs = _takes_signs(estimator)
         name = type(estimator).__name__
-        if (self.task == "columns") == hasattr(estimator, "predict"):
+        if (self.task in ASKED_FOR) == hasattr(estimator, "predict"):
             raise DataError(
                 f"{name} needs labels, and the problem {self.name!r} has none"
-                if self.task == "columns"
-                else f"{name} estimates the means of columns, which the problem {self.name!r} does not tell"
+                if self.task in ASKED_FOR
+                else f"{name} is for rows without labels, which the problem {self.name!r} does not give"
             )
+        if self.task in ASKED_FOR:
+            check_unlabelled(self.name, self.task, self.resolve(data), estimator)
+            return
         if labels is None:
             if is_classifier(estimator) or signs:
                 raise DataError(f"{name} needs classes, and the labels of the problem {self.name!r} are numbers")
@@ -144,7 +150,7 @@ class Problem:
         values = self.resolve(data)
         store, labels = values.pop("store"), self._labels(values)
         recode = labels if values.pop("labels", None) and labels != [0, 1] else None
-        n, d = values.pop("n"), values.pop("d")
+        n, d, n_public = values.pop("n"), values.pop("d"), values.pop("public_rows", 0)
         sample = functools.partial(self._sample, n_features=d, **values)
         identity = self._identity(data)
         if store is not None:
@@ -160,7 +166,9 @@ class Problem:
         n_fresh = min(20_000, max(1, FRESH_BYTES // (8 * d)))
         elsewhere = {**values, "random_state": values["random_state"] + 2**40, "dtype": "float64"}
         fresh = self._sample(n_fresh, n_features=d, **elsewhere)[0].read(0, n_fresh)["X"]
-        return Generated(dataset, truth, self._judge(fresh, truth, {**values, "labels": labels}))
+        elsewhere["random_state"] += 2**40
+        public = self._sample(n_public, n_features=d, **elsewhere)[0].read(0, n_public)["X"] if n_public else None
+        return Generated(dataset, truth, self._judge(fresh, truth, {**values, "labels": labels}), public)
 
     def dataset_id(self, data: Keys) -> str | None:
         """The id of generated rows in memory; None for a store, which gets one when it is written."""
@@ -183,8 +191,8 @@ class Problem:
 def _checked(key: str, value: Any, default: Any) -> Any:
     """The value in the type of the default; ranges are left to the generator, where they are its own."""
     whole = isinstance(value, int) and not isinstance(value, bool)
-    if key in ("n", "d", "random_state", "n_classes", "n_nonzero"):
-        low = {"random_state": 0, "n_classes": 2, "n_nonzero": 0}.get(key, 1)
+    if isinstance(default, int):
+        low = {"random_state": 0, "n_classes": 2, "n_categories": 2, "n_nonzero": 0, "public_rows": 0}.get(key, 1)
         if not whole or value < low:
             raise DataError(f"data.{key} must be an integer >= {low}, got {value!r}")
     elif key == "labels":
@@ -356,7 +364,7 @@ PROBLEMS: Mapping[str, Problem] = MappingProxyType(
             Problem(
                 "covertype-like",
                 "two classes: a table like Covertype, 10 numbers and one-hot blocks of 4 and 40, rows of norm 1",
-                MappingProxyType({**_COMMON, "d": 54, "signal": 6.0, "labels": (0, 1), **_STORED}),
+                MappingProxyType({**_COMMON, "d": 54, "signal": 6.0, "n_nonzero": 0, "labels": (0, 1), **_STORED}),
                 "classes",
                 lookalikes.covertype_like,
                 _judge_table,
@@ -385,6 +393,7 @@ PROBLEMS: Mapping[str, Problem] = MappingProxyType(
                 functools.partial(lookalikes.adult_like, target="number"),
                 _judge_linear,
             ),
+            *(Problem(*entry) for entry in LOCAL_PROBLEMS),
         )
     }
 )

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
 
 from dpdist.errors import DpdistError
+from dpdist.pipeline.method import Method
+from dpdist.pipeline.registry_local import LOCAL
+
+__all__ = ["ALIASES", "ESTIMATORS", "METHODS", "OWNED_BY_OTHER_KEYS", "Method", "estimator_class"]
 
 ESTIMATORS: Mapping[str, str] = MappingProxyType(
     {
@@ -23,6 +25,12 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
         "Minimizer": "dpdist.central",
         "Mean": "dpdist.central",
         "SampleAndAggregate": "dpdist.central",
+        "local.Histogram": "dpdist.local.frequency",
+        "local.HeavyHitters": "dpdist.local.heavy_hitters",
+        "local.Mean": "dpdist.local.mean",
+        "local.LinearRegression": "dpdist.local.regression",
+        "local.KernelRidge": "dpdist.local.kernel_ridge",
+        "local.SparseRegression": "dpdist.local.sparse",
     }
 )
 """The module of every estimator that a method can name."""
@@ -40,65 +48,6 @@ OWNED_BY_OTHER_KEYS: Mapping[str, str] = MappingProxyType(
 """Parameters of estimators that a job does not set under ``params``, and where it does."""
 
 
-@dataclass(frozen=True)
-class Method:
-    """What `dpdist methods` lists.
-
-    Attributes
-    ----------
-    id : str
-    title : str
-        One line in plain words.
-    estimators : tuple of str
-        Names in `ESTIMATORS`; the first is the default of a job.
-    parameters : mapping
-        What makes the estimator this method; a job cannot set these.
-    spec, source : str
-        Where the method is specified, and where it comes from.
-    trust : {"central", "local"}
-        Who sees the rows: a trusted coordinator, or only the users themselves.
-    guarantee : {"(epsilon, delta)", "epsilon"}
-    outputs : tuple of str
-        Fitted attributes that are released arrays (or numbers).
-
-    Examples
-    --------
-    >>> METHODS["dp-sgd"].estimators[0], METHODS["dp-sgd"].pipeline
-    ('LogisticRegression', 'pipelines/dp-sgd.yaml')
-    """
-
-    id: str
-    title: str
-    estimators: tuple[str, ...]
-    parameters: Mapping[str, Any] = field(hash=False)
-    spec: str
-    source: str
-    trust: Literal["central", "local"] = "central"
-    guarantee: Literal["(epsilon, delta)", "epsilon"] = "(epsilon, delta)"
-    outputs: tuple[str, ...] = ("coef_", "intercept_")
-
-    @property
-    def pipeline(self) -> str:
-        """The example job of this method."""
-        return f"pipelines/{self.id}.yaml"
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        """Plain values, for ``dpdist methods --json``."""
-        return {
-            "id": self.id,
-            "title": self.title,
-            "trust": self.trust,
-            "guarantee": self.guarantee,
-            "estimators": list(self.estimators),
-            "parameters": dict(self.parameters),
-            "outputs": list(self.outputs),
-            "spec": self.spec,
-            "source": self.source,
-            "pipeline": self.pipeline,
-        }
-
-
 def estimator_class(name: str) -> type:
     """The class of an estimator by its name in `ESTIMATORS`.
 
@@ -109,7 +58,8 @@ def estimator_class(name: str) -> type:
     """
     if name not in ESTIMATORS:
         raise DpdistError(f"no estimator is called {name!r}; there are {', '.join(ESTIMATORS)}")
-    return getattr(importlib.import_module(ESTIMATORS[name]), name)
+    found: type = getattr(importlib.import_module(ESTIMATORS[name]), name.rpartition(".")[2])
+    return found
 
 
 def _registry(*methods: Method) -> Mapping[str, Method]:
@@ -390,5 +340,9 @@ METHODS: Mapping[str, Method] = _registry(
         spec="09, section 5",
         source="seed 003, Algorithm 5",
     ),
+    *LOCAL,
 )
 """Every method that is implemented, by id."""
+
+ALIASES: Mapping[str, str] = MappingProxyType({alias: m.id for m in METHODS.values() for alias in m.aliases})
+"""Other names of methods."""

@@ -25,8 +25,9 @@ from dpdist.central.representation import released
 from dpdist.charts import figure, shares, span
 from dpdist.html import STYLE, Markup, cell, details, escape, facts, number, percent, records, scrolling, table, warning
 from dpdist.pipeline import pictures
+from dpdist.pipeline.plain_words import in_plain_words
 from dpdist.pipeline.rundir import FORMAT, RECORD, OutputError
-from dpdist.privacy.guarantee import best_guess, rounded_up, suspicion
+from dpdist.privacy.guarantee import rounded_up, suspicion
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -226,15 +227,10 @@ def _guarantee(run: Mapping[str, Any]) -> str:
     if "epsilon" not in held or "delta" not in held:
         return ""
     epsilon, delta = float(held["epsilon"]), float(held["delta"])
-    unit, replaced = str(held.get("unit", "row")), held.get("relation") == "replace-one"
-    about = f"what one {unit} says" if replaced else f"whether one {unit} is in the data"
+    unit = str(held.get("unit", "row"))
     furthest, chance = suspicion(epsilon, delta)
     low, high = percent(1 - furthest), percent(furthest)
-    plain = (
-        f"Somebody knows everything else in the data and suspects {about}, with a chance of 50 %. From all that this "
-        f"run released they guess right at most {percent(best_guess(epsilon, delta))} of the time; a coin is right "
-        "50 % of the time."
-    )
+    plain = in_plain_words(held, unit, epsilon, delta)
     if held.get("simulation"):
         plain = f"Nothing of this holds for a simulation; with secret noise it would. {plain}"
     if chance == 0:
@@ -266,6 +262,7 @@ def _guarantee(run: Mapping[str, Any]) -> str:
         [
             ("epsilon", rounded_up(epsilon)),
             ("delta", rounded_up(delta)),
+            ("who is trusted", "nobody (local model)" if held.get("model") == "local" else "who ran the job (central)"),
             ("neighbouring datasets", f"{held.get('relation')} ({unit})"),
             ("added up by the accountant", held.get("accountant")),
             ("what was released", held.get("mechanisms")),

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dpdist.data import Dataset
 from dpdist.engine.local import opened
+from dpdist.engine.security import is_remote
 from dpdist.errors import DpdistError, LedgerError
 from dpdist.pipeline import inputs
 from dpdist.pipeline.account import before_and_after, is_charged, ledger_path, recorded
@@ -29,6 +30,7 @@ from dpdist.pipeline.provenance import environment, now
 from dpdist.pipeline.report import write_report
 from dpdist.pipeline.rundir import ARRAYS, FORMAT, RunDirectory
 from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.guarantee import Guarantee
 from dpdist.privacy.ledger import Ledger
 
 MEMORY = ":memory:"
@@ -55,7 +57,7 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
         Whatever is wrong with the data, the place for the output, the ledger or the cluster. `BudgetExceeded` when
         the ledger refuses; nothing was read or charged then.
     """
-    cluster = job.cluster if scheduler is None else scheduler
+    cluster = job.cluster if scheduler is None else at_scheduler(job.cluster, scheduler)
     if dry_run:
         return dry_run_job(job, cluster=cluster)
     if resume and job.output is None:
@@ -96,10 +98,10 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
             "rounds": int(getattr(model, "n_iter_", len(model.releases_))),
             "passes": passes(model.plan_, [release.name for release in model.releases_]),
             "dataset": describe(dataset, inputs.source(job), model.guarantee_.neighbours),
-            "guarantee": model.guarantee_.to_dict(),
+            "guarantee": _guarantee(model.guarantee_),
             "simulation": bool(model.guarantee_.simulation),
             "plan": {"accountant": model.plan_.accountant, "items": model.plan_.describe()},
-            "releases": [_release(release) for release in model.releases_],
+            "releases": [_release(release, model.guarantee_.model) for release in model.releases_],
             "metrics": None if generated is None else generated.metrics(model),
             "budget": {**head["budget"], **account},
             "released": {
@@ -112,6 +114,11 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
             place.finish(record, arrays)
             write_report(place.path)
     return record
+
+
+def at_scheduler(cluster: Any, scheduler: str) -> Any:
+    """The cluster of a job at another address, with the certificates that the job names."""
+    return {**cluster, "address": scheduler} if is_remote(cluster) else scheduler
 
 
 @contextlib.contextmanager
@@ -159,14 +166,20 @@ def describe(dataset: Dataset, source: str, neighbours: Neighbours) -> dict[str,
     }
 
 
-def _release(release: Any) -> dict[str, Any]:
+def _guarantee(guarantee: Guarantee) -> dict[str, Any]:
+    """As it is; with what it protects, where that is not all data of a row."""
+    part = {} if guarantee.protects == "all data" else {"protects": guarantee.protects}
+    return {**guarantee.to_dict(), **part}
+
+
+def _release(release: Any, model: str) -> dict[str, Any]:
     value = np.asarray(release.value, dtype=np.float64)
     return {
         "index": int(release.index),
         "name": release.name,
         "shape": list(value.shape),
-        # a noise whose scale follows the data has no public size
-        "noise_std": None if math.isnan(release.noise_std) else float(release.noise_std),
-        "sensitivity": float(release.sensitivity),
+        # a noise whose scale follows the data has no public size; that of a report is no noise of the sum of all
+        "noise_std": None if model == "local" or math.isnan(release.noise_std) else float(release.noise_std),
+        "sensitivity": None if model == "local" else float(release.sensitivity),
         "rms": float(np.sqrt(np.mean(value**2))),
     }

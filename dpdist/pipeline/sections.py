@@ -13,16 +13,19 @@ from typing import Any
 
 from dpdist.errors import DataError
 from dpdist.pipeline.problems import PROBLEMS
-from dpdist.pipeline.registry import METHODS, OWNED_BY_OTHER_KEYS, Method, estimator_class
+from dpdist.pipeline.registry import ALIASES, METHODS, OWNED_BY_OTHER_KEYS, Method, estimator_class
 from dpdist.pipeline.values import Kind, Reader, kind_of, parameters_of, shown
 from dpdist.pipeline.yaml_lines import Entry, nearest
 
 KEYS = ("method", "estimator", "data", "params", "budget", "ledger", "cluster", "output")
-STORED_KEYS = ("path", "arrays", "id", "storage_options")
+STORED_KEYS = ("path", "arrays", "id", "public", "storage_options")
 CLUSTER_KEYS: Mapping[str, Any] = {"workers": None, "threads_per_worker": 1, "memory_limit": "auto"}
 """Keys of a local cluster with their defaults; ``workers`` has to be given."""
+REMOTE_KEYS = ("address", "ca_file", "cert_file", "key_file")
+"""Keys of a cluster that runs already."""
 SCHEMES = ("tcp", "tls", "ucx", "ws", "wss", "inproc")
 """Protocols of the addresses of Dask schedulers."""
+ADDRESS = rf"({'|'.join(SCHEMES)})://\S+"
 MEMORY = r"[0-9]+(\.[0-9]+)? ?([kKMGTP]i?)?B"
 LARGEST = 2**53
 """Of counts: more rows than a float64 counts exactly are a slip."""
@@ -74,6 +77,7 @@ class Sections:
             return self.add(
                 "method", _place(self.root, "method"), f"missing; write method: NAME. There are: {', '.join(METHODS)}"
             )
+        name = ALIASES.get(name, name) if name is not None else None
         if name is not None and name not in METHODS:
             return self.add("method", entry.where, f"unknown method {name!r}; {nearest(name, METHODS)}")
         return None if name is None else METHODS[name]
@@ -93,6 +97,10 @@ class Sections:
     def params(self, method: Method | None, estimator: str | None) -> dict[str, Any]:
         """Parameters of the estimator, with objects made."""
         section = self._section("params")
+        for name in () if method is None else method.needs:
+            if section is None or _given(section, name) is None:
+                where = _place(section or self.root, name)
+                self.add(f"params.{name}", where, f"missing; {method.id if method else ''} needs it")
         if section is None or method is None or estimator is None:
             return {}
         kinds = free_parameters(method, estimator)
@@ -183,7 +191,7 @@ class Sections:
 
     def _stored(self, section: Entry) -> dict[str, Any]:
         self._known(section, "data", STORED_KEYS, also=("generate",))
-        values: dict[str, Any] = {name: self.text(name, section, "data.") for name in ("path", "id")}
+        values: dict[str, Any] = {name: self.text(name, section, "data.") for name in ("path", "id", "public")}
         for key in ("arrays", "storage_options"):
             entry = _given(section, key)
             if entry is None:
@@ -203,13 +211,25 @@ class Sections:
             return None
         value = entry.value
         if isinstance(value, dict):
-            return self._local_cluster(entry)
-        if value == "threads" or (isinstance(value, str) and re.fullmatch(rf"({'|'.join(SCHEMES)})://\S+", value)):
+            return self._remote_cluster(entry) if "address" in value else self._local_cluster(entry)
+        if value == "threads" or (isinstance(value, str) and re.fullmatch(ADDRESS, value)):
             return value
         text = f"expected threads, the address of a scheduler (tcp://host:8786) or {{workers: 2}}, got {shown(value)}"
         if isinstance(value, str) and re.fullmatch(r"[\w.-]+:[0-9]+", value):
             text += f"; did you mean 'tcp://{value}'?"
         return self.add("cluster", entry.where, text)
+
+    def _remote_cluster(self, section: Entry) -> dict[str, Any]:
+        self._known(section, "cluster", REMOTE_KEYS)
+        values = {name: self.text(name, section, "cluster.") for name in REMOTE_KEYS}
+        address, files = values["address"], [name for name in REMOTE_KEYS[1:] if values[name]]
+        if address is not None and not re.fullmatch(ADDRESS, address):
+            text = f"expected the address of a scheduler (tls://host:8786), got {shown(address)}"
+            self.add("cluster.address", _place(section, "address"), text)
+        elif address is not None and files and not address.startswith(("tls://", "wss://")):
+            text = f"it is not encrypted, and {files[0]} is given: write tls://host:8786"
+            self.add("cluster.address", _place(section, "address"), text)
+        return {name: value for name, value in values.items() if value is not None}
 
     def _local_cluster(self, section: Entry) -> dict[str, Any]:
         self._known(section, "cluster", CLUSTER_KEYS)

@@ -85,6 +85,8 @@ class Guarantee:
         Total mu when everything is Gaussian.
     model : {"central", "local"}
         Whether it holds for what leaves a trusted place, or already for every single report.
+    protects : str
+        What of a unit may be anything: "all data", unless a part of it counts as public.
 
     Examples
     --------
@@ -104,14 +106,15 @@ e^1 = 2.718, up to 1e-06: 31 Gaussian releases with exactly bounded sensitivity 
     n_releases: int = 1
     mu: float | None = None
     model: Literal["central", "local"] = "central"
+    protects: str = "all data"
 
     @property
     def text(self) -> str:
         """What holds, and why."""
         if self.neighbours is Neighbours.REPLACE_ONE:
-            change = f"Replacing all data of any one {self.unit} by any other"
+            change = f"Replacing {self.protects} of any one {self.unit} by any other"
         else:
-            change = f"Adding or removing all data of any one {self.unit}"
+            change = f"Adding or removing {self.protects} of any one {self.unit}"
         # beyond e^709 the factor overflows a float; the exponent alone says enough
         factor = f"e^{rounded_up(self.epsilon)}" + (f" = {math.exp(self.epsilon):.4g}" if self.epsilon < 700 else "")
         slack = f", up to {rounded_up(self.delta)}" if self.delta > 0 else ""

@@ -21,7 +21,20 @@ def test_the_table_names_every_method(capsys):
 def test_json_is_one_object_with_everything_of_an_entry(capsys):
     entries = json.loads(call(capsys, "methods", "--json").out)["methods"]
     assert [entry["id"] for entry in entries] == list(METHODS)
-    wanted = {"id", "title", "trust", "guarantee", "estimators", "parameters", "outputs", "spec", "source", "pipeline"}
+    wanted = {
+        "needs",
+        "aliases",
+        "id",
+        "title",
+        "trust",
+        "guarantee",
+        "estimators",
+        "parameters",
+        "outputs",
+        "spec",
+        "source",
+        "pipeline",
+    }
     assert all(set(entry) == wanted for entry in entries)
 
 

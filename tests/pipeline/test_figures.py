@@ -59,7 +59,8 @@ def problems_of(tmp_path, old: str, new: str) -> str:
 @pytest.mark.parametrize("preset", ["quick", "full"])
 def test_the_figures_of_the_source_are_valid(path, preset):
     figure = load_figure(path, preset)
-    assert figure.source == f"seed 000, figure {path.stem.removeprefix('fig-')}"
+    number = path.stem.removeprefix("fig-").removeprefix("exp-")
+    assert figure.source == f"seed 000, figure {number}" or not number[0].isdigit()
     assert f"dpdist figures {path.stem}" in path.read_text()
     assert figure.n_seeds >= (5 if preset == "full" else 2)
     for cell in figure.cells:
@@ -68,6 +69,7 @@ def test_the_figures_of_the_source_are_valid(path, preset):
 
 def test_the_eight_figures_are_there():
     assert {path.stem for path in FIGURES} >= {f"fig-3.{i}" for i in range(1, 9)}
+    assert {path.stem for path in FIGURES} >= {f"exp-5.{i}" for i in range(5, 11)} | {"exp-nldp", "exp-scaling"}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from dpdist.errors import BudgetError, DataError, DpdistError, MissingBound
 from dpdist.losses import Huber, Logistic
 from dpdist.pipeline.job import JobError, load_job, locating, make_estimator
 from dpdist.pipeline.problems import PROBLEMS
-from dpdist.pipeline.registry import METHODS
+from dpdist.pipeline.registry import ALIASES, METHODS
 from dpdist.pipeline.schema import schema
 
 GOOD = {
@@ -113,6 +113,9 @@ def test_a_job_makes_its_estimator(load):
     assert model.plan(1000, 5).n_releases > 1
 
 
+NEEDED = {"n_groups": 9, "link": "wave", "label_moment": [1.5, 2.0]}
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_has_a_job(load, method):
     pure = METHODS[method].guarantee == "epsilon"
@@ -122,10 +125,26 @@ def test_every_method_has_a_job(load, method):
                 "method": method,
                 "estimator": estimator,
                 "data": {"generate": "linear" if "Regression" in estimator else "logit"},
+                "params": {name: NEEDED[name] for name in METHODS[method].needs},
                 "budget": {"epsilon": 1} if pure else {"epsilon": 1, "delta": 1e-6},
             }
         )
-        assert type(make_estimator(job)).__name__ == estimator
+        assert type(make_estimator(job)).__name__ == estimator.rpartition(".")[2]
+
+
+@pytest.mark.parametrize(("alias", "name"), ALIASES.items())
+def test_a_method_by_its_other_name(load, alias, name):
+    pure = METHODS[name].guarantee == "epsilon"
+    budget = {"epsilon": 1} if pure else {"epsilon": 1, "delta": 1e-6}
+    job = load({"method": alias, "data": {"generate": "box"}, "budget": budget})
+    assert job.method is METHODS[name] and job.asked["method"] == name
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.needs])
+def test_what_makes_a_method_itself_has_to_be_given(load, name):
+    for needed in METHODS[name].needs:
+        with pytest.raises(JobError, match=rf"params\.{needed}: missing; {name} needs it"):
+            load({"method": name, "data": {"generate": "box"}, "budget": {"epsilon": 1}})
 
 
 @pytest.mark.parametrize(

@@ -46,13 +46,17 @@ def test_the_outputs_are_fitted_attributes(name):
     job = load_job(PIPELINES / f"{name}.yaml", ["data.n=2000", "params.random_state=0"])
     from dpdist.pipeline import inputs
 
-    model = make_estimator(job).fit(inputs.load(job)[0])
+    dataset, generated = inputs.load(job)
+    model = make_estimator(job).fit(dataset, **inputs.beside(job, generated))
     assert all(hasattr(model, output) for output in METHODS[name].outputs)
 
 
 def test_parameters_that_make_two_methods_differ():
     """Two ids with the same estimators and parameters would be one method with two names."""
-    seen = {(m.estimators[0], tuple(sorted((k, repr(v)) for k, v in m.parameters.items()))) for m in METHODS.values()}
+    seen = {
+        (m.estimators[0], tuple(sorted((k, repr(v)) for k, v in m.parameters.items())), m.needs)
+        for m in METHODS.values()
+    }
     assert len(seen) == len(METHODS)
 
 

@@ -80,6 +80,9 @@ def account(path: Path) -> list:
 SHARE_OF_TRIVIAL = {
     "dp-accmd": 0.15, "dp-md": 0.35, "saa-clipmean": 0.15, "out-pert": 0.5, "rgd-catoni": 0.15, "clip-gd": 0.35,
     "dp-fw-linf-clip": 0.2, "ht-dp-fw": 0.2, "ht-private-lasso": 0.4, "ht-dp-iht": 1.0,
+    "hadamard-response": 0.2, "ldp-gauss": 0.2, "mean-ldp-pure": 0.2, "mean-ldp-gauss": 0.3,
+    "l1-linreg-pubcov": 0.3, "l1-linreg-proj": 1.1,
+    "krr-rff-pub": 0.5, "krr-rff-gram": 0.8, "krr-rff": 1.1, "nldp-sparse-lr": 0.2, "nldp-sparse-lr-heavy": 0.2,
 }  # fmt: skip
 """How much of the trivial error a method may have, where that is more than a tenth."""
 BETTER_THAN_LEAST_SQUARES = {

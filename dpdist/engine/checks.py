@@ -1,0 +1,83 @@
+"""What a coordinator refuses: releases that would be accounted for something else than what is done."""
+
+from __future__ import annotations
+
+from dpdist.data import Schema
+from dpdist.engine.query import Query
+from dpdist.errors import BudgetError
+from dpdist.privacy.attention import CentreOfAttention
+from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.composition import Poisson
+from dpdist.privacy.perturbation import ObjectivePerturbation
+from dpdist.privacy.plan import Item
+from dpdist.privacy.reported import Reported
+
+
+def check_plannable(item: Item, schema: Schema) -> None:
+    """Refuse what would be accounted for something else than what is done."""
+    if not isinstance(item.sampling, Poisson | None):
+        raise BudgetError(
+            f"item {item.name!r}: batches are drawn row by row, so they are Poisson(rate); "
+            f"{item.sampling!r} would be accounted for another draw than the one that is made"
+        )
+    if schema.max_rows_per_unit > 1 and (item.sampling is not None or item.fold is not None):
+        raise BudgetError(
+            f"item {item.name!r}: one {schema.unit} may own several rows of this dataset. They can be drawn apart and "
+            "lie in different folds, so neither amplification by sampling nor parallel composition holds. "
+            "Release it on all rows"
+        )
+    if schema.max_rows_per_unit > 1 and isinstance(item.mechanism, Reported):
+        raise BudgetError(
+            f"item {item.name!r}: in the local model every row sends a report, and one {schema.unit} may own several "
+            f"rows of this dataset: keep one row per {schema.unit} (dpdist ingest --max-rows 1)"
+        )
+    if schema.max_rows_per_unit > 1 and isinstance(item.mechanism, ObjectivePerturbation):
+        raise BudgetError(
+            f"item {item.name!r}: one {schema.unit} may own several rows of this dataset, and the linear term of a "
+            "perturbed objective hides one row only. Use solver='gradient' or solver='output'"
+        )
+    if schema.max_rows_per_unit > 1 and isinstance(item.mechanism, CentreOfAttention):
+        raise BudgetError(
+            f"item {item.name!r}: one {schema.unit} may own several rows of this dataset, hence change several blocks, "
+            "and the centre of attention hides one changed block only. Use combine='clipped-mean'"
+        )
+
+
+def check_reported(item: Item, query: Query) -> None:
+    """A sum may leave without noise only if every row was randomised, at the cost that the plan charged."""
+    paid = item.mechanism.cost if isinstance(item.mechanism, Reported) else None
+    if query.reported != paid:
+        raise BudgetError(
+            f"item {item.name!r} pays for {paid or 'noise on an exact sum'}, and {type(query).__name__} brings "
+            f"{query.reported or 'an exact sum'}: a query of reports and Reported(its cost) belong together"
+        )
+
+
+def sensitivity_of(item: Item, query: Query, neighbours: Neighbours) -> float:
+    """The query's sensitivity in the norm of the mechanism, if it is what the accounting rests on."""
+    sensitivity = query.sensitivity(neighbours, item.mechanism.norm)
+    is_plain_sum = query.is_sum and sensitivity >= neighbours.sum_factor * query.bound
+    if item.sampling is not None and not is_plain_sum:
+        raise BudgetError(
+            f"{type(query).__name__} is not a sum with {neighbours.sum_factor} times the bound of a row as its "
+            "sensitivity; amplification by sampling is proved for such sums only. Release it on all rows"
+        )
+    return sensitivity
+
+
+def check_smooth(item: Item, query: Query, neighbours: Neighbours, rows_per_unit: int) -> None:
+    """Refuse noise that follows the data unless the query's bound is as smooth as the mechanism's proof needs."""
+    proved: float | None = getattr(item.mechanism, "smoothness", None)
+    if proved is None and query.smoothness is None:
+        return
+    kind = type(item.mechanism).__name__
+    if proved is None or query.smoothness is None or query.smoothness > proved:
+        raise BudgetError(
+            f"{type(query).__name__} has a smooth bound for t = {query.smoothness}, {kind} needs t <= {proved}: "
+            "use the two that belong together"
+        )
+    if neighbours is not Neighbours.REPLACE_ONE or rows_per_unit > 1:
+        raise BudgetError(
+            f"{kind} is proved where neighbours differ in one row of a public number of rows: use "
+            "neighbours='replace-one', and a dataset in which a unit owns one row"
+        )

@@ -1,0 +1,82 @@
+"""A randomiser that leaves a note of everything that any user ever drew, on whatever worker."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.central.columns import features
+from dpdist.central.inputs import as_dataset
+from dpdist.local.entries import Box
+from dpdist.local.estimator import LocalEstimator
+from dpdist.local.protocol import LocalProtocol
+from dpdist.local.scalars import OneBit
+from dpdist.privacy.draws import Draws
+
+
+@dataclass(frozen=True)
+class Recorded(OneBit):
+    """One bit, with notes in ``folder``; takes ``seconds`` for a block, as a long round does."""
+
+    folder: str = ""
+    seconds: float = 0.0
+
+    name: ClassVar[str] = "recorded"
+
+    def randomise(self, values: NDArray[Any], draws: Draws) -> NDArray[Any]:
+        state = draws.generator.bit_generator.state["state"]  # type: ignore[attr-defined]
+        key, block = state["key"].tobytes().hex(), int(state["counter"][2])
+        time.sleep(self.seconds)
+        reports = super().randomise(values, draws)
+        place = Path(self.folder) / f"{key}-{block}-{os.getpid()}-{secrets.token_hex(6)}"
+        with open(place.with_suffix(".new"), "wb") as note:
+            np.savez(note, values=values[:, 0], reports=reports)
+        place.with_suffix(".new").rename(place.with_suffix(".npz"))  # whole, or not at all
+        return reports
+
+
+def notes(folder: Path) -> dict[tuple[str, int], list[tuple[bytes, bytes]]]:
+    """By key and block: values and reports of every time that the block was drawn."""
+    found = defaultdict(list)
+    for path in sorted(folder.glob("*.npz")):
+        key, block, *_ = path.stem.split("-")
+        with np.load(path) as note:
+            found[key, int(block)].append((note["values"].tobytes(), note["reports"].tobytes()))
+    return dict(found)
+
+
+def recorded(folder: Path, seconds: float = 0.0) -> LocalProtocol:
+    """The question with notes."""
+    return LocalProtocol(Box(1), Recorded(1, 1.0, str(folder), seconds))
+
+
+class Rounds(LocalEstimator):
+    """Asks its groups one after another, each about the answer of the one before."""
+
+    def __init__(self, folder: str = "", n_rounds: int = 3, ask_twice: bool = False, random_state: int | None = None,
+                 epsilon: float = 1.0, delta: float | None = None, fidelity: str = "report", ledger: Any = None,
+                 cluster: Any = None, run_id: str | None = None, verbose: int = 0) -> None:  # fmt: skip
+        self.folder, self.n_rounds, self.ask_twice, self.random_state = folder, n_rounds, ask_twice, random_state
+        self.epsilon, self.delta, self.fidelity, self.ledger = epsilon, delta, fidelity, ledger  # type: ignore[assignment]
+        self.cluster, self.run_id, self.verbose = cluster, run_id, verbose
+
+    def _protocols(self, n_rows: int, n_features: int) -> Sequence[LocalProtocol]:
+        return [recorded(Path(self.folder))] * self.n_rounds
+
+    def fit(self, X: Any, y: Any = None) -> Rounds:
+        dataset = as_dataset(self, X, labels=False)
+        with self._questions(dataset, {"X": features}, self._protocols(dataset.n_rows, 1)) as questions:
+            state = np.zeros(1)
+            for t in range(self.n_rounds):
+                state = questions.ask(0 if self.ask_twice else t, state)
+        self.mean_ = state
+        return self
