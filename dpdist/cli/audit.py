@@ -68,13 +68,15 @@ def command(
         deliver(as_json(found) if json_ else exhibits_as_text(found))
         return
     from dpdist.pipeline.audit import audit_job
+    from dpdist.pipeline.audit_local import audit_reports
     from dpdist.pipeline.job import load_job
 
     assert job is not None
     budget = (f"budget.epsilon={epsilon}", f"budget.delta={_delta(job, delta)}")
     loaded = load_job(_path(job), (*settings, *budget))
     with progress(loaded.method.id, quiet) as tell:
-        record = audit_job(loaded, n_runs=runs, tell=tell)
+        audit = audit_reports if loaded.method.trust == "local" else audit_job
+        record = audit(loaded, n_runs=runs, tell=tell)
     deliver(as_json(record) if json_ else as_text(record))
     if record["contradicted"]:
         click.echo("dpdist: the claim is contradicted, which is a bug in dpdist: please report it", err=True)
@@ -96,7 +98,7 @@ def as_text(record: dict[str, Any]) -> str:
         ("Found", f"at least {bound}"),
         ("Verdict", verdict),
         ("Runs", f"{found['runs']} counted on either dataset; a bound is wrong with a chance of at most 1e-6"),
-        ("Rows", f"{record['rows']} made-up ones, {record['features']} features; one differs ({record['neighbours']})"),
+        ("Rows", f"{record['rows']} made-up, {record['features']} features; one differs ({record['neighbours']})"),
     ]
     return as_list(facts)
 

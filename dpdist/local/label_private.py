@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.engine.query import Ask, Block
+from dpdist.errors import BudgetError
 from dpdist.kernels.bounded_rows import bounded_rows
 from dpdist.kernels.grid import power_grid
 from dpdist.kernels.moments import unpack_symmetric
@@ -65,6 +66,10 @@ class Label(Statistic):
 
     arrays: ClassVar[tuple[str, ...]] = ("X", "y")
     domain: ClassVar[Domain] = "box"
+
+    def __post_init__(self) -> None:
+        if not 1e-60 <= self.bound <= 1e60:
+            raise BudgetError(f"Label needs a positive bound, got {self.bound!r}")
 
     @property
     def size(self) -> int:
@@ -142,6 +147,13 @@ class LabelReports(LocalProtocol):
         dtype = np.float64 if exact else np.int64
         labelled = reports.astype(dtype) @ X.astype(dtype, copy=False)
         return np.concatenate([products.astype(np.int64), labelled.astype(np.int64)])
+
+    def accumulate(self, reports: NDArray[Any]) -> NDArray[np.int64]:
+        """Refused: reports of labels mean something beside the features of their users only."""
+        raise BudgetError(
+            "reports of labels are added up with the public features of their users: use summarise, or "
+            "SparseRegression(private='label')"
+        )
 
     def moments(self, total: Floats, n_users: int) -> tuple[Floats, Floats]:
         """``X'X / n`` and ``X'y / n``, with the reports for y."""

@@ -38,9 +38,9 @@ class GaussianMoments(Randomiser):
     the rounding to multiples of g adds: unbiased for ``v v'``, with variance ``s^4 + s^2 (v_i^2 + v_j^2)``, twice that
     on the diagonal.
 
-    The law of the sum of ``z z'`` over n users with the rows V is that of ``(R + A)'(R + A) + W``, where ``V = Q R``,
-    A has independent N(0, s^2) entries, and W is a Wishart matrix with ``n - size`` degrees of freedom, drawn by
-    Bartlett's decomposition: rotated noise is noise.
+    The law of the sum of ``z z'`` over n users with the rows V is that of ``(R + A)'(R + A) + W``, where
+    ``V'V = R'R``, so that ``V = Q R`` with orthonormal columns of Q, A has independent N(0, s^2) entries, and W is a
+    Wishart matrix with ``n - size`` degrees of freedom, drawn by Bartlett's decomposition: rotated noise is noise.
 
     Examples
     --------
@@ -124,7 +124,8 @@ class GaussianMoments(Randomiser):
             Z = values + std * generator.standard_normal(values.shape)
             gram = Z.T @ Z
         else:
-            R = np.linalg.qr(values, mode="r")
+            squares, axes = np.linalg.eigh(values.T @ values)
+            R = np.sqrt(np.maximum(squares, 0.0))[:, None] * axes.T
             A = R + std * generator.standard_normal((d, d))
             gram = A.T @ A + std**2 * _wishart(n - d, d, generator)
         return np.rint(gram[np.triu_indices(d)] / self.grid).astype(np.int64)

@@ -87,10 +87,10 @@ def audit_job(
     for name, make in PAIRS.items():
         pair = make(*_labels(model), n_rows, width)
         outputs, half = runs(pair, N_TRIALS), N_TRIALS // 2
-        trial = _score(*(each[:half] for each in outputs))
+        trial = score_of(*(each[:half] for each in outputs))
         scores = [trial(each[half:]) for each in outputs]
         apart = abs(scores[0].mean() - scores[1].mean()) / (scores[0].std() + scores[1].std() + 1e-300)
-        trials.append((apart, name, pair, _score(*outputs)))
+        trials.append((apart, name, pair, score_of(*outputs)))
     _, name, pair, score = max(trials, key=lambda trial: trial[0])
     scores = [score(each) for each in runs(pair, n_runs + n_runs // 4)]
     found = lower_bounds(scores[0], scores[1], n_runs // 4, job.delta)
@@ -102,7 +102,7 @@ def audit_job(
         "title": job.method.title,
         "estimator": job.estimator,
         "claimed": {"epsilon": claimed.epsilon, "delta": claimed.delta, "mu": mu},
-        "found": _plain(found, mu),
+        "found": plain(found, mu),
         "contradicted": bool(found.epsilon_lower > claimed.epsilon or (mu is not None and _above(found, mu))),
         "rows": n_rows,
         "features": width,
@@ -130,7 +130,8 @@ def lower_bounds(one: Vectors, other: Vectors, n_pilot: int, delta: float) -> Au
     return AuditResult(found[0], found[1], delta, CONFIDENCE, n_runs)
 
 
-def _plain(found: AuditResult, mu: float | None) -> dict[str, Any]:
+def plain(found: AuditResult, mu: float | None) -> dict[str, Any]:
+    """Bounds as plain values."""
     shown = {"epsilon": found.epsilon_lower, "mu": None if mu is None else found.mu_lower}
     return {**shown, "confidence": found.confidence, "runs": found.n_runs}
 
@@ -226,7 +227,7 @@ def _released(job: Job, model: Any) -> Vectors:
     return np.clip(np.nan_to_num(vector, posinf=_LARGEST, neginf=-_LARGEST), -_LARGEST, _LARGEST)
 
 
-def _score(one: Vectors, other: Vectors) -> Callable[[Vectors], Vectors]:
+def score_of(one: Vectors, other: Vectors) -> Callable[[Vectors], Vectors]:
     """The linear score that tells two samples apart best (Fisher's), of numbers in robust units and cut at 10."""
     pooled = np.concatenate([one, other])
     centre = np.median(pooled, axis=0)

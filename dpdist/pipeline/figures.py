@@ -139,7 +139,7 @@ class Bench:
             model, _ = checked(job, inputs.size(job))
             model.set_params(ledger=ledger, cluster=workers)
             with locating(job):
-                model.fit(generated.dataset)
+                model.fit(generated.dataset, **inputs.beside(job, generated))
         seconds = time.perf_counter() - began
         measure = self._ruler(generated, model)
         points = along(model) if not job.params.get("fit_intercept", True) else along(model)[-1:]

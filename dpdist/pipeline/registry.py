@@ -30,6 +30,7 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
         "local.Mean": "dpdist.local.mean",
         "local.LinearRegression": "dpdist.local.regression",
         "local.KernelRidge": "dpdist.local.kernel_ridge",
+        "local.LogisticRegression": "dpdist.local.glm",
         "local.SparseRegression": "dpdist.local.sparse",
     }
 )

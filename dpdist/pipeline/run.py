@@ -30,7 +30,6 @@ from dpdist.pipeline.provenance import environment, now
 from dpdist.pipeline.report import write_report
 from dpdist.pipeline.rundir import ARRAYS, FORMAT, RunDirectory
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.guarantee import Guarantee
 from dpdist.privacy.ledger import Ledger
 
 MEMORY = ":memory:"
@@ -98,7 +97,7 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
             "rounds": int(getattr(model, "n_iter_", len(model.releases_))),
             "passes": passes(model.plan_, [release.name for release in model.releases_]),
             "dataset": describe(dataset, inputs.source(job), model.guarantee_.neighbours),
-            "guarantee": _guarantee(model.guarantee_),
+            "guarantee": model.guarantee_.to_dict(),
             "simulation": bool(model.guarantee_.simulation),
             "plan": {"accountant": model.plan_.accountant, "items": model.plan_.describe()},
             "releases": [_release(release, model.guarantee_.model) for release in model.releases_],
@@ -164,12 +163,6 @@ def describe(dataset: Dataset, source: str, neighbours: Neighbours) -> dict[str,
         "max_rows_per_unit": schema.max_rows_per_unit,
         "columns": {name: list(columns) for name, columns in schema.columns.items()},
     }
-
-
-def _guarantee(guarantee: Guarantee) -> dict[str, Any]:
-    """As it is; with what it protects, where that is not all data of a row."""
-    part = {} if guarantee.protects == "all data" else {"protects": guarantee.protects}
-    return {**guarantee.to_dict(), **part}
 
 
 def _release(release: Any, model: str) -> dict[str, Any]:

@@ -172,5 +172,6 @@ e^1 = 2.718, up to 1e-06: 31 Gaussian releases with exactly bounded sensitivity 
             "n_releases": int(self.n_releases),
             "simulation": bool(self.simulation),
             "model": self.model,
+            "protects": self.protects,
             "text": self.text,
         }

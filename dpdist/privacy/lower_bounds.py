@@ -1,8 +1,9 @@
-"""How accurate a private estimator can be at best: minimax lower bounds by packing.
+"""How accurate a private estimator can be at best: minimax lower bounds.
 
 If few contaminated rows separate many parameters, an estimator that depends little on any row cannot tell them apart
 (Barber and Duchi 2014, Theorem 3; seed 003, Lemma 3 and Theorem 9). `dpdist.data.sparse.spiky_sparse` draws from the
-hard instance.
+hard instance. Local bounds, for sparse regression, are by contraction of information (Duchi, Jordan and Wainwright
+2018; seeds 000, section 5.3, and 004); their hard instance is `dpdist.data.sparse_designs.hard_instance`.
 """
 
 from __future__ import annotations
@@ -86,6 +87,89 @@ def sparse_mean_lower_bound(
         radius = math.sqrt(share * second_moment * n_nonzero / 2) / 2
         bounds.append((lower_bound(radius, log_packing, n_rows, share, epsilon, delta), share))
     return max(bounds)
+
+
+def local_sparse_lower_bound(n_rows: int, n_features: int, epsilon: float, *, interactive: bool = False) -> float:
+    """Smallest worst mean squared error for one nonzero coefficient of norm 1 and features that are signs.
+
+    ``d (ln d)^2 / (8 n epsilon^2 ln(2 d))`` without interaction (Fano's inequality, with the packing that is best for
+    it; seed 000, Theorem 5.3.1), ``4 d / (27 n epsilon^2)`` if users are asked one after another (Theorem 5.3.2); at
+    most 1. Proved for ``epsilon <= 1/2``; beyond, take them for orders of magnitude.
+
+    Examples
+    --------
+    >>> [f"{local_sparse_lower_bound(10**6, 64, 0.5, interactive=asked):.1e}" for asked in (False, True)]
+    ['1.1e-04', '3.8e-05']
+    """
+    _check_local(n_rows, n_features, 1, epsilon)
+    if interactive:
+        return min(1.0, 4 * n_features / (27 * n_rows * epsilon**2))
+    d = n_features
+    return min(1.0, d * math.log(d) ** 2 / (8 * n_rows * epsilon**2 * math.log(2 * d)))
+
+
+def sparse_regression_rates(
+    n_rows: int, n_features: int, n_nonzero: int, epsilon: float, delta: float = 0.0, noise: float = 1.0
+) -> dict[str, float]:
+    """Minimax rates of the distance to k-sparse coefficients, up to constants: curves to draw beside measured errors.
+
+    ============= ================================================ ===========================================
+    key           rate                                             source
+    ============= ================================================ ===========================================
+    non-private   ``C sqrt(k ln(d/k) / n)``                        classical
+    central       ``sqrt(k ln d / n) + k ln d sqrt(L) / (n e)``    Cai, Wang and Zhang 2021; ``L = ln(1/delta)``
+    labels        ``C sqrt(k ln(d/k) / n) / e``                    seed 000, Theorem 5.3.7
+    interactive   ``sqrt(d k / n) / e``                            seed 004, Theorem 6
+    one-report    ``sqrt(d k ln(d/k) / n) / e``                    seed 004, Theorem 1, for ``k >= 4 ln d``
+    ============= ================================================ ===========================================
+
+    (``e`` is epsilon.) "central" needs delta > 0, otherwise it is left out.
+
+    Parameters
+    ----------
+    noise : float
+        C: standard deviation of the noise in a label.
+
+    Examples
+    --------
+    >>> rates = sparse_regression_rates(10**6, 64, 4, 1.0, 1e-6)
+    >>> sorted(rates, key=rates.get)
+    ['non-private', 'labels', 'central', 'interactive', 'one-report']
+    """
+    _check_local(n_rows, n_features, n_nonzero, epsilon)
+    n, d, k = n_rows, n_features, n_nonzero
+    choice = max(math.log(d / k), 1.0)
+    rates = {"non-private": noise * math.sqrt(k * choice / n)}
+    if delta > 0:
+        all_of = max(math.log(d), 1.0)
+        rates["central"] = math.sqrt(k * all_of / n) + k * all_of * math.sqrt(math.log(1 / delta)) / (n * epsilon)
+    rates["labels"] = rates["non-private"] / epsilon
+    rates["interactive"] = math.sqrt(d * k / n) / epsilon
+    rates["one-report"] = math.sqrt(d * k * choice / n) / epsilon
+    return rates
+
+
+def local_cost(kappa: float, rho: float) -> float:
+    """The epsilon of the local bounds for reports of concentrated privacy: ``sqrt(e^(kappa + 2 rho) - 1)``.
+
+    A report with Renyi divergences of at most ``kappa + rho a`` (a Gaussian one has ``kappa = 0, rho = D^2/(2 s^2)``)
+    has chi-square divergences of at most its square, which is what the interactive bound needs (seed 000, Theorem
+    5.3.4).
+
+    >>> round(local_cost(0.0, 0.5), 4)
+    1.3108
+    """
+    if not (kappa >= 0 and rho >= 0):
+        raise BudgetError(f"kappa and rho must not be negative, got {(kappa, rho)!r}")
+    return math.sqrt(math.expm1(kappa + 2 * rho))
+
+
+def _check_local(n_rows: int, n_features: int, n_nonzero: int, epsilon: float) -> None:
+    if not (n_rows >= 1 and 1 <= n_nonzero <= n_features and n_features >= 2 and epsilon > 0):
+        raise BudgetError(
+            "a local bound needs n_rows >= 1, 2 <= n_features, n_nonzero from 1 to n_features and epsilon > 0, got "
+            f"{(n_rows, n_features, n_nonzero, epsilon)!r}"
+        )
 
 
 def _log1mexp(a: float) -> float:

@@ -247,6 +247,79 @@ def hard_threshold_descent(x0: Vector, n_rounds: int, refine: Callable[[Vector],
     return x
 
 
+def intermediate_gradient(
+    project: Callable[[Vector], Vector],
+    n_parameters: int,
+    n_rounds: int,
+    smoothness: float,
+    noise: float,
+    radius: float,
+    power: float = 1.0,
+) -> Loop:
+    """The stochastic intermediate gradient method, for gradients that are noisy and slightly wrong.
+
+    With weights ``a_i = ((i + p)/p)^(p - 1) / c``, ``c = 2^((p - 1)/2)``, step sizes ``1/b_i``, where
+    ``b_i = smoothness + noise/radius 2^((5 - 2p)/4) p^((1 - 2p)/2) (i + p + 1)^((2p - 1)/2)``, and ``r = 1/(c a_i)``::
+
+        z = project(-sum_i a_i g_i / b_k);   x = r z + (1 - r) y;   g = gradient at x
+        y <- mean of y and of r project(z - a_{k+1} g / b_k) + (1 - r) y, the new point weighs c a_{k+1}^2
+
+    ``power`` p from 1 (dual averaging, whose error does not grow with the bias of the gradients) to 2 (accelerated):
+    the error is of the order ``smoothness radius^2 / T^p + noise radius / sqrt(T) + T^(p - 1) bias`` (Dvurechensky
+    and Gasnikov 2016; seed 000, Algorithm 5.1.38, with the sum of its weights up to the round).
+
+    Parameters
+    ----------
+    project : callable
+        The Euclidean projection on the set.
+    n_parameters : int
+    n_rounds : int
+    smoothness : float
+        Of the objective.
+    noise : float
+        Public: root mean squared norm of the noise of a gradient.
+    radius : float
+        No point of the set is further from 0.
+    power : float in [1, 2], default 1
+
+    Yields
+    ------
+    array
+        The point whose gradient is wanted next.
+
+    Examples
+    --------
+    >>> goal = np.array([0.3, -0.2])
+    >>> loop = intermediate_gradient(lambda v: v, 2, 300, smoothness=1.0, noise=0.0, radius=1.0, power=2.0)
+    >>> drive(loop, lambda w: w - goal).round(3)
+    array([ 0.3, -0.2])
+    """
+    c = 2 ** ((power - 1) / 2)
+    growth = noise / radius * 2 ** ((5 - 2 * power) / 4) * power ** ((1 - 2 * power) / 2)
+
+    def weight(i: int) -> float:
+        return float(((i + power) / power) ** (power - 1) / c)
+
+    def inverse_step(i: int) -> float:
+        return float(smoothness + growth * (i + power + 1) ** ((2 * power - 1) / 2))
+
+    x = project(np.zeros(n_parameters))
+    g = yield x
+    sum_g = weight(0) * g
+    y = project(-sum_g / inverse_step(0))
+    total = weight(0)
+    for k in range(n_rounds - 1):
+        a = weight(k + 1)
+        r, new = 1 / (c * a), c * a * a
+        z = project(-sum_g / inverse_step(k))
+        g = yield r * z + (1 - r) * y
+        sum_g = sum_g + a * g
+        total += a
+        w = r * project(z - a * g / inverse_step(k)) + (1 - r) * y
+        y = ((total - new) * y + new * w) / total
+    return y
+
+
 def nesterov_momentum(step: float, strong_convexity: float, n_rounds: int) -> float:
     """Momentum of the accelerated method for ``n_rounds`` noisy gradients.
 

@@ -7,7 +7,13 @@ import math
 import pytest
 
 from dpdist.errors import BudgetError
-from dpdist.privacy.lower_bounds import lower_bound, sparse_mean_lower_bound
+from dpdist.privacy.lower_bounds import (
+    local_cost,
+    local_sparse_lower_bound,
+    lower_bound,
+    sparse_mean_lower_bound,
+    sparse_regression_rates,
+)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 1e-3])
@@ -51,3 +57,31 @@ def test_the_order_of_sparse_means():
 def test_private_means_stay_above_it():
     """`peel` with T = 1 reaches 1.2e-3 on 1e5 rows with these numbers; nothing private can go below the bound."""
     assert sparse_mean_lower_bound(10**5, 500, 5, 2.0, 1.0, 1e-6)[0] < 1.2e-3
+
+
+def test_local_bounds():
+    d, n, epsilon = 64, 10**6, 0.5
+    assert local_sparse_lower_bound(n, d, epsilon) == pytest.approx(
+        d * math.log(d) ** 2 / (8 * n * epsilon**2 * math.log(2 * d))
+    )
+    one, many = (local_sparse_lower_bound(n, d, epsilon, interactive=asked) for asked in (False, True))
+    assert many == pytest.approx(4 * d / (27 * n * epsilon**2)) and many < one
+    assert local_sparse_lower_bound(1, d, epsilon) == 1.0
+    assert local_cost(0.0, 0.02) == pytest.approx(0.2, rel=0.02)  # rho = epsilon^2 / 2
+    with pytest.raises(BudgetError):
+        local_cost(-1.0, 0.0)
+    with pytest.raises(BudgetError):
+        local_sparse_lower_bound(n, 1, epsilon)
+
+
+def test_rates_of_sparse_regression():
+    at = sparse_regression_rates(10**6, 64, 4, 1.0, 1e-6, noise=0.1)
+    assert at["one-report"] > at["interactive"] > at["labels"] == at["non-private"]
+    more = sparse_regression_rates(4 * 10**6, 64, 4, 1.0, 1e-6, noise=0.1)
+    assert all(more[name] == pytest.approx(at[name] / 2, rel=0.01) for name in at if name != "central")
+    wide = sparse_regression_rates(10**6, 6400, 4, 1.0, noise=0.1)
+    assert wide["interactive"] == pytest.approx(10 * at["interactive"])
+    assert wide["labels"] < 2 * at["labels"]  # labels hardly feel the dimension
+    assert "central" not in wide
+    with pytest.raises(BudgetError):
+        sparse_regression_rates(10, 5, 6, 1.0)

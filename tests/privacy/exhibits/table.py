@@ -27,7 +27,7 @@ from dpdist.privacy.peeling import peel
 from dpdist.privacy.perturbation import ObjectivePerturbation
 from dpdist.privacy.selection import select
 from dpdist.privacy.smooth import SMOOTH_BITS, ArsinhNormal
-from tests.privacy.exhibits import convex
+from tests.privacy.exhibits import convex, local_labels, local_means
 from tests.privacy.exhibits.heavy_tailed import printed_catoni_std, printed_trimmed_scale
 from tests.privacy.exhibits.high_dimensional import peel_with_repeats, printed_lasso_range
 from tests.privacy.exhibits.perturbation import QuotedPerturbation
@@ -241,5 +241,21 @@ EXHIBITS = (
     Exhibit(
         "obj-pert", "as often quoted", "noise for a row added, where one is replaced", *OBJECTIVE,
         _minimisers(QuotedPerturbation), _minimisers(ObjectivePerturbation),
+    ),
+    Exhibit(
+        "local-bernstein-1bit", "seed 000, Algorithm 5.1.32", "a bit can rule out the other end of the range",
+        local_means.BIT, 0.0, local_means.printed_bit, local_means.our_bit,
+    ),
+    Exhibit(
+        "ldp-vec-gauss", "seed 001, Algorithm 1", "two vectors of the unit ball can be 2 apart, not 1",
+        *local_means.VECTOR, local_means.printed_vector, local_means.our_vector,
+    ),
+    Exhibit(
+        "l1-mean-proj", "seed 001, Algorithm 2", "a projected vector can be longer than it was", *local_means.PROJECTED,
+        local_means.projected(clipped=False), local_means.projected(clipped=True),
+    ),
+    Exhibit(
+        "label-ldp-iht", "seed 000, Algorithm 5.3.42", "labels are not clipped, and differ by more than 4 C",
+        *local_labels.BUDGET, local_labels.printed_label, local_labels.our_label,
     ),
 )  # fmt: skip

@@ -1,0 +1,235 @@
+"""Kernel ridge regression by random Fourier features, from one report of every user.
+
+======================== ============================================================ ================= ============
+method                   what users report, phi the public features of x              guarantee         id
+======================== ============================================================ ================= ============
+``"public-covariance"``  ``phi y``; the Gram matrix comes from public rows            pure epsilon      krr-rff-pub
+``"statistics"``         ``(svec(phi phi'), phi y)``, one vector                      pure epsilon      krr-rff-gram
+``"vector"``             noisy phi and y, that are multiplied after the noise         (epsilon, delta)  krr-rff
+======================== ============================================================ ================= ============
+
+Seed 001, Algorithm 4, is the last one; there the regulariser is missing, which leaves its answer undefined, and the
+features are half as large as they may be. Here the ridge penalty is at least the size of the noise
+(`dpdist.solvers.linear.noise_level`), a public number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpdist.central.columns import features, targets
+from dpdist.central.course import choice
+from dpdist.central.inputs import as_dataset
+from dpdist.central.parameters import check_between, check_bound, check_count
+from dpdist.errors import BudgetError
+from dpdist.kernels.moments import unpack_symmetric
+from dpdist.local.estimator import LocalEstimator
+from dpdist.local.feature_maps import Fourier, Mapped
+from dpdist.local.labelled import LabelledRow, RowAndLabel
+from dpdist.local.noisy_moments import GaussianMoments
+from dpdist.local.protocol import LocalProtocol
+from dpdist.local.regression import LABEL_BOUND, PRODUCT_SHARE, ROW_SHARE, choose, need_bound, public_rows
+from dpdist.local.second_moments import JointStatistics
+from dpdist.local.vectors import best_vector
+from dpdist.solvers.linear import noise_level
+from dpdist.solvers.spectral import psd_floor
+
+Vector = NDArray[np.float64]
+
+METHODS = ("public-covariance", "statistics", "vector")
+COMPONENTS_PER_FEATURE, MOST_COMPONENTS = 20, 100
+TINY = 1e-12
+"""What ``alpha=0`` adds to the eigenvalues, so that a solution exists."""
+SMALLEST_ALPHA = 1e-3
+
+
+class KernelRidge(RegressorMixin, LocalEstimator):
+    """Regression on the features of the Gaussian kernel ``exp(-||x - z||^2 / (2 bandwidth^2))``.
+
+    The features have norm 1 whatever x is, so x needs no bound; it should vary by a few bandwidths.
+
+    Parameters
+    ----------
+    method : {"auto", "public-covariance", "statistics", "vector"}
+        See the table of this module; "auto" takes the first where ``public_X`` is given to ``fit`` (rows from the
+        same distribution as those of the users, or drawn from what is known of it), the second otherwise.
+    bandwidth : float, default 1.0
+        Public: distance over which the function may change.
+    n_components : int, optional
+        Number of features, even. Default: 20 per column and 100 at most, and not more than a fifth of ``sqrt(n)`` over
+        the noise of a report.
+    alpha : float, optional
+        Ridge penalty ``alpha ||w||^2 / 2`` beside half of the mean squared error. Default: 0.001, or the level of the
+        noise if that is larger.
+    coef_norm : float, default 2.0
+        Public guess of the norm of the coefficients, in units of ``label_bound``: functions that vary much within a
+        bandwidth have larger ones, and need a smaller penalty than smooth ones.
+    feature_seed : int, default 0
+        Of the frequencies; public. The error varies by a factor of 2 with it.
+    label_bound : float
+        Public bound of the size of a label, enforced. Required.
+    epsilon, delta, fidelity
+        As in `dpdist.local.estimator.LocalEstimator`.
+    ledger, cluster, run_id, random_state, verbose
+        As in `dpdist.central.minimizer.Minimizer`.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_components,)
+        Of the features `features_`.
+    alpha_ : float
+        The penalty that was used.
+    features_ : Fourier
+        The public map from rows to features.
+    method_, method_reason_ : str
+    guarantee_, plan_, releases_, n_features_in_, fidelity_
+        As in `dpdist.central.minimizer.Minimizer`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(50_000, 1))
+    >>> y = 0.7 * np.sin(3 * X[:, 0])
+    >>> model = KernelRidge(bandwidth=0.7, label_bound=1.0, epsilon=4.0, random_state=0)
+    >>> model.fit(X, y, public_X=rng.uniform(-1, 1, size=(2000, 1))).score(X, y) > 0.7
+    True
+    """
+
+    def __init__(
+        self,
+        method: str = "auto",
+        *,
+        bandwidth: float = 1.0,
+        n_components: int | None = None,
+        alpha: float | None = None,
+        coef_norm: float = 2.0,
+        feature_seed: int = 0,
+        label_bound: float | None = None,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        fidelity: str = "report",
+        ledger: Any = None,
+        cluster: Any = None,
+        run_id: str | None = None,
+        random_state: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.method = method
+        self.bandwidth = bandwidth
+        self.n_components = n_components
+        self.alpha = alpha
+        self.coef_norm = coef_norm
+        self.feature_seed = feature_seed
+        self.label_bound = label_bound
+        self.epsilon = epsilon
+        self.delta = delta
+        self.fidelity = fidelity  # type: ignore[assignment]  # checked when it is used
+        self.ledger = ledger
+        self.cluster = cluster
+        self.run_id = run_id
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None, *, public_X: Any = None) -> KernelRidge:
+        """Fit to arrays (``fit(X, y)``) or to a stored dataset with arrays X and y (``fit(dataset)``).
+
+        Parameters
+        ----------
+        X, y : array_like, or Dataset
+        public_X : array_like of shape (n_public, n_features), optional
+            Rows without labels that need no protection.
+        """
+        self._check_parameters()
+        dataset = as_dataset(self, X, y).select(X="X", y="y")
+        method, reason = choose(self.method, public_X is not None)
+        n, d = dataset.n_rows, self.n_features_in_
+        protocol = self._protocol(method, n, d)
+        if protocol.randomiser.delta:
+            self._budget.warn_if_delta_is_large(n)
+        fourier = self._features(n, d)
+        S = None
+        if method == "public-covariance":
+            rows = fourier(public_rows(public_X, d))
+            S = rows.T @ rows / len(rows)
+        with self._questions(dataset, {"X": features, "y": targets}, [protocol]) as questions:
+            estimate = questions.ask()
+        self.coef_ = self._solve(protocol, estimate, S, n)
+        self.features_ = fourier
+        self.method_, self.method_reason_ = method, reason
+        return self
+
+    def predict(self, X: Any) -> Vector:
+        """``<phi(x), coef_>`` of every row."""
+        check_is_fitted(self, "coef_")
+        rows = np.asarray(validate_data(self, X, reset=False), dtype=np.float64)
+        return np.asarray(self.features_(rows) @ self.coef_)
+
+    def _protocols(self, n_rows: int, n_features: int) -> Sequence[LocalProtocol]:
+        """As without public rows, where that is for "auto" to decide."""
+        return [self._protocol(choose(self.method, self.method == "public-covariance")[0], n_rows, n_features)]
+
+    def _protocol(self, method: str, n: int, d: int) -> LocalProtocol:
+        fourier, bound = self._features(n, d), self._label_bound
+        D = fourier.n_components
+        if method == "public-covariance":
+            return LocalProtocol(Mapped(fourier, LabelledRow(D, 1.0, bound)), best_vector(D, self.epsilon))
+        if method == "statistics":
+            joint = JointStatistics(D, 1.0, bound, PRODUCT_SHARE)
+            return LocalProtocol(Mapped(fourier, joint), best_vector(joint.size, self.epsilon))
+        if not self.delta:
+            raise BudgetError("method='vector' has Gaussian reports: pass delta > 0, far below 1/n_rows")
+        pair = RowAndLabel(D, 1.0, bound, ROW_SHARE)
+        return LocalProtocol(Mapped(fourier, pair), GaussianMoments(pair.size, self.epsilon, self.delta))
+
+    def _features(self, n: int, d: int) -> Fourier:
+        D = self.n_components
+        if D is None:
+            most = math.sqrt(n) / (5 * best_vector(MOST_COMPONENTS, self.epsilon).noise_std)
+            D = 2 * max(1, int(min(COMPONENTS_PER_FEATURE * d, MOST_COMPONENTS, most)) // 2)
+        return Fourier(d, D, self.bandwidth, self.feature_seed)
+
+    def _solve(self, protocol: LocalProtocol, estimate: Vector, S: Vector | None, n: int) -> Vector:
+        """``(S + alpha I)^-1 b``, without the negative eigenvalues that noise may give S."""
+        statistic: Any = protocol.statistic
+        of, root_n = statistic.of, math.sqrt(n)
+        if isinstance(of, LabelledRow):
+            assert S is not None
+            b, noise = estimate, (0.0, of.scale * protocol.noise_std)
+        elif isinstance(of, JointStatistics):
+            S, b = of.moments(estimate)
+            # svec has the entries off the diagonal times sqrt(2)
+            noise = (of.matrix_scale * protocol.noise_std / math.sqrt(2), of.vector_scale * protocol.noise_std)
+        else:
+            moments = unpack_symmetric(estimate)
+            S, b = moments[:-1, :-1], moments[:-1, -1]
+            randomiser: Any = protocol.randomiser
+            unit = randomiser.copy_std * math.hypot(1.0, randomiser.copy_std)
+            noise = (of.row_scale**2 * unit, of.row_scale * of.label_scale * unit)
+        level = noise_level(len(b), noise[0] / root_n, noise[1] / root_n, self.coef_norm * self._label_bound)
+        self.alpha_ = max(SMALLEST_ALPHA, level) if self.alpha is None else float(self.alpha)
+        return np.asarray(np.linalg.solve(psd_floor(S) + max(self.alpha_, TINY) * np.eye(len(b)), b))
+
+    @property
+    def _label_bound(self) -> float:
+        return need_bound("label_bound", self.label_bound, LABEL_BOUND)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        choice("method", self.method, ("auto", *METHODS))
+        check_bound("bandwidth", self.bandwidth)
+        check_bound("coef_norm", self.coef_norm)
+        if self.alpha is not None:
+            check_between("alpha", self.alpha, 0.0)
+        check_count("feature_seed", self.feature_seed, low=0)
+        assert self._label_bound
+        if self.n_components is not None:
+            check_count("n_components", self.n_components, low=2)
+            if self.n_components % 2:
+                raise BudgetError(f"n_components must be even (cosines and sines), got {self.n_components!r}")

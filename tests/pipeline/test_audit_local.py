@@ -1,0 +1,58 @@
+"""A report of every method of the local model tells no more than it claims, and an audit sees one that does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dpdist.local.entries import Box
+from dpdist.local.protocol import LocalProtocol
+from dpdist.local.scalars import OneBit
+from dpdist.pipeline import audit_local
+from dpdist.pipeline.audit_local import audit_reports
+from dpdist.pipeline.job import load_job
+from dpdist.pipeline.registry import METHODS
+from dpdist.privacy.draws import Draws
+
+PIPELINES = Path(__file__).parents[2] / "pipelines"
+SLOW = pytest.mark.slow
+LOCAL = sorted(name for name, method in METHODS.items() if method.trust == "local")
+SEEN = {
+    "duchi-1d": 0.8,
+    "krr": 0.4,
+    "privunit": 0.5,
+    "privunitg": 0.5,
+    "oue": 0.4,
+    "ldp-iht": 0.2,
+    "label-ldp-iht": 0.5,
+}
+"""Part of epsilon that an audit of this length finds; a bound of 0 would be no evidence that it looks."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=SLOW if n == "heavy-hitters" else ()) for n in LOCAL])
+def test_a_report_tells_no_more_than_it_claims(name):
+    delta = ("budget.delta=0.01",) if METHODS[name].guarantee != "epsilon" else ()
+    job = load_job(PIPELINES / f"{name}.yaml", ("budget.epsilon=2.0", *delta))
+    record = audit_reports(job, n_runs=60)
+    assert not record["contradicted"], record
+    assert record["claimed"]["epsilon"] == 2.0
+    assert record["found"]["epsilon"] >= 2.0 * SEEN.get(name, 0.0)
+
+
+@dataclass(frozen=True)
+class Boasting(OneBit):
+    """A sign that costs twice what it claims."""
+
+    def randomise(self, values: np.ndarray, draws: Draws) -> np.ndarray:
+        return OneBit(1, 2 * self.epsilon).randomise(values, draws)
+
+
+def test_a_report_that_tells_more_is_caught(monkeypatch):
+    job = load_job(PIPELINES / "duchi-1d.yaml", ("budget.epsilon=2.0",))
+    protocol = LocalProtocol(Box(1), Boasting(1, 2.0))
+    monkeypatch.setattr(audit_local, "make_estimator", lambda job: SimpleNamespace(protocol=lambda n, d: protocol))
+    assert audit_reports(job, n_runs=60)["contradicted"]
