@@ -148,7 +148,7 @@ class LabelReports(LocalProtocol):
         labelled = reports.astype(dtype) @ X.astype(dtype, copy=False)
         return np.concatenate([products.astype(np.int64), labelled.astype(np.int64)])
 
-    def accumulate(self, reports: NDArray[Any]) -> NDArray[np.int64]:
+    def accumulate(self, reports: NDArray[Any], state: Any = None) -> NDArray[np.int64]:
         """Refused: reports of labels mean something beside the features of their users only."""
         raise BudgetError(
             "reports of labels are added up with the public features of their users: use summarise, or "

@@ -78,6 +78,8 @@ def account(path: Path) -> list:
 
 
 SHARE_OF_TRIVIAL = {
+    "linear-surrogate-ldp": 0.25,
+    "cheb-learn": 0.5,
     "dp-accmd": 0.15, "dp-md": 0.35, "saa-clipmean": 0.15, "out-pert": 0.5, "rgd-catoni": 0.15, "clip-gd": 0.35,
     "dp-fw-linf-clip": 0.2, "ht-dp-fw": 0.2, "ht-private-lasso": 0.4, "ht-dp-iht": 1.0,
     "hadamard-response": 0.2, "ldp-gauss": 0.2, "mean-ldp-pure": 0.2, "mean-ldp-gauss": 0.3,
