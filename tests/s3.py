@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import http.server
 import json
+import os
 import shutil
 import signal
 import socket
@@ -21,7 +22,7 @@ KEY, SECRET, BUCKET = "testkey", "testsecret", "dpdist"
 
 
 class S3Server:
-    """SeaweedFS with one bucket. It has fixed ports: one at a time on a machine."""
+    """SeaweedFS with one bucket. It takes the first free ports."""
 
     def __init__(self) -> None:
         program = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
@@ -135,7 +136,8 @@ class _Passing(http.server.BaseHTTPRequestHandler):
 
 def _free_ports(n: int) -> int:
     """The first of ``n`` free ports in a row, whose numbers plus 10 000 are free as well."""
-    for first in range(20_000, 40_000, 10):
+    start = 20_000 + os.getpid() % 900 * 10  # tests in other processes look at the same time
+    for first in (*range(start, 40_000, 10), *range(20_000, start, 10)):
         try:
             for port in [*range(first, first + n), *range(first + 10_000, first + 10_000 + n)]:
                 with socket.socket() as probe:

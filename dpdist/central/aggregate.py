@@ -31,16 +31,16 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.central.block_fits import BlockFit, block_fit
-from dpdist.central.columns import features, targets
 from dpdist.central.combine import COMBINE, Aggregation, Request
-from dpdist.central.course import choice
-from dpdist.central.estimator import PrivateEstimator
-from dpdist.central.inputs import as_dataset
-from dpdist.central.outlook import Outlook, outlook
-from dpdist.central.parameters import check_between, check_bound, check_count
 from dpdist.errors import BudgetError, DataError, MissingBound
+from dpdist.fitting.columns import features, targets
+from dpdist.fitting.estimator import PrivateEstimator
+from dpdist.fitting.inputs import as_dataset
+from dpdist.fitting.outlook import Outlook, outlook
+from dpdist.fitting.parameters import check_between, check_bound, check_count, choice
 from dpdist.privacy.budget import Budget, Neighbours
-from dpdist.privacy.plan import Plan, calibrate
+from dpdist.privacy.calibration import calibrate
+from dpdist.privacy.plan import Plan
 
 NOISE_NORM = "expected norm of the noise in the parameters; trivial is the radius, how far the centre can be off"
 

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.central.block_fits import BlockFit
-from dpdist.central.course import Door
 from dpdist.constraints import L2Ball
 from dpdist.engine.query import Block, Query
 from dpdist.errors import BudgetError
+from dpdist.fitting.door import Door
 from dpdist.kernels.clip import clip_l2
 from dpdist.kernels.grid import grid_for, to_units
 from dpdist.privacy.accounting import gdp_mu

@@ -13,15 +13,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpdist.central.course import BOUNDS, Course, Door, Problem, Vector, choice, need
+from dpdist.central.course import Course, Problem, Vector, need
 from dpdist.central.queries import GradientSum, LargestEigenvalue
 from dpdist.constraints import proximal
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
+from dpdist.fitting.door import Door
+from dpdist.fitting.parameters import BOUNDS, choice
 from dpdist.privacy.accounting import gdp_mu
-from dpdist.privacy.composition import Poisson
 from dpdist.privacy.mechanisms import Gaussian, Mechanism
 from dpdist.privacy.plan import Item, Plan
+from dpdist.privacy.releases import Poisson
 from dpdist.solvers.loops import drive, nesterov_momentum, prox_gradient
 
 SMOOTHNESS_SHARE = 0.01

@@ -32,7 +32,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpdist.central.coordinate_queries import State
-from dpdist.central.course import Course, Door, Problem, Vector, choice, need
+from dpdist.central.course import Course, Problem, Vector, need
 from dpdist.central.high_dimensional import (
     bounded_gradient,
     check_rounds,
@@ -43,6 +43,8 @@ from dpdist.central.high_dimensional import (
 )
 from dpdist.constraints import ElasticNet, L1Ball, Simplex
 from dpdist.errors import BudgetError
+from dpdist.fitting.door import Door
+from dpdist.fitting.parameters import choice
 from dpdist.kernels.coordinate_gradients import CoordinateMap
 from dpdist.kernels.truncation import ScalarMap
 from dpdist.privacy.plan import Item, Plan

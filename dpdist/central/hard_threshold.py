@@ -29,7 +29,7 @@ import numpy as np
 
 from dpdist.central.convex import needs_delta, norm_gradient
 from dpdist.central.coordinate_queries import State
-from dpdist.central.course import Course, Door, Problem, Vector, choice, need
+from dpdist.central.course import Course, Problem, Vector, need
 from dpdist.central.heavy_tailed import SCALE_SHARE, truncation_scale
 from dpdist.central.high_dimensional import (
     GRADIENTS,
@@ -43,6 +43,8 @@ from dpdist.central.high_dimensional import (
 )
 from dpdist.constraints import L1Ball, L2Ball, hard_threshold, proximal
 from dpdist.errors import BudgetError
+from dpdist.fitting.door import Door
+from dpdist.fitting.parameters import choice
 from dpdist.kernels.coordinate_gradients import CoordinateMap
 from dpdist.kernels.truncation import ScalarMap
 from dpdist.privacy.accounting import gdp_mu

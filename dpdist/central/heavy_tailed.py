@@ -33,16 +33,19 @@ import numpy as np
 
 from dpdist.central.convex import GradientDescent, needs_delta, sampled_rows
 from dpdist.central.coordinate_queries import CoordinateGradientSum
-from dpdist.central.course import BOUNDS, Door, Problem, Vector, choice
+from dpdist.central.course import Problem, Vector
 from dpdist.central.high_dimensional import GRADIENTS, bounded_gradient, feature_square
 from dpdist.central.queries import GradientSum
 from dpdist.central.robust_queries import TrimmedGradientSum
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
+from dpdist.fitting.door import Door
+from dpdist.fitting.parameters import BOUNDS, choice
 from dpdist.kernels.truncation import HardClip, ScalarMap, SmoothTruncation
 from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.calibration import calibrate
 from dpdist.privacy.mechanisms import Gaussian, Mechanism
-from dpdist.privacy.plan import Item, Plan, calibrate
+from dpdist.privacy.plan import Item, Plan
 from dpdist.privacy.smooth import ArsinhNormal
 
 BOUNDED = tuple(name for name in GRADIENTS if name != "shrink")

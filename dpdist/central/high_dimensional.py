@@ -24,8 +24,9 @@ import math
 from collections.abc import Callable
 
 from dpdist.central.coordinate_queries import CoordinateGradientSum, Shifted
-from dpdist.central.course import BOUNDS, Problem, choice, need
+from dpdist.central.course import Problem, need
 from dpdist.errors import BudgetError, MissingBound
+from dpdist.fitting.parameters import BOUNDS, choice
 from dpdist.kernels.coordinate_gradients import CoordinateMap, Residual
 from dpdist.kernels.truncation import HardClip, ScalarMap, SmoothTruncation, SoftTruncation
 from dpdist.privacy.accounting import rho_for

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from scipy.special import log_expit, log_softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 
-from dpdist.central.columns import ClassCodes
 from dpdist.central.course import Course
 from dpdist.central.minimizer import Minimizer
-from dpdist.central.parameters import check_between
 from dpdist.constraints import ElasticNet
 from dpdist.engine.shards import Prepare
 from dpdist.errors import MissingBound
+from dpdist.fitting.columns import ClassCodes
+from dpdist.fitting.parameters import check_between
 from dpdist.losses import Loss
 
 

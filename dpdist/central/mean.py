@@ -25,10 +25,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.central.columns import features
-from dpdist.central.course import BOUNDS
-from dpdist.central.course import choice as one_of
-from dpdist.central.estimator import PrivateEstimator
 from dpdist.central.heavy_tailed import (
     FAILURE,
     SCALE_SHARE,
@@ -38,16 +34,20 @@ from dpdist.central.heavy_tailed import (
     trimmed_noise,
     truncation_scale,
 )
-from dpdist.central.inputs import as_dataset
-from dpdist.central.outlook import Outlook, outlook
-from dpdist.central.parameters import check_bound, check_count
 from dpdist.central.robust_queries import ColumnSum, TrimmedColumnSum
 from dpdist.errors import BudgetError, MissingBound
+from dpdist.fitting.columns import features
+from dpdist.fitting.estimator import PrivateEstimator
+from dpdist.fitting.inputs import as_dataset
+from dpdist.fitting.outlook import Outlook, outlook
+from dpdist.fitting.parameters import BOUNDS, check_bound, check_count
+from dpdist.fitting.parameters import choice as one_of
 from dpdist.kernels.truncation import HardClip, ScalarMap, SmoothTruncation, SoftTruncation
 from dpdist.privacy.budget import Budget, Neighbours
+from dpdist.privacy.calibration import calibrate
 from dpdist.privacy.mechanisms import Gaussian, Laplace, Mechanism
 from dpdist.privacy.peeling import LaplacePeel, Peel
-from dpdist.privacy.plan import Item, Plan, calibrate
+from dpdist.privacy.plan import Item, Plan
 from dpdist.privacy.smooth import ArsinhNormal
 
 SMOOTH_BETA = 2 * math.log(1 / FAILURE)

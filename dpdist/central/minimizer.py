@@ -25,20 +25,21 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpdist.central.columns import features, targets
 from dpdist.central.course import Course, Problem
-from dpdist.central.estimator import PrivateEstimator
-from dpdist.central.inputs import as_dataset
-from dpdist.central.outlook import Outlook, outlook
-from dpdist.central.parameters import check_bound, check_count, check_offers
 from dpdist.central.solvers import automatic
 from dpdist.central.solvers import course as choose
 from dpdist.constraints import Constraint, Penalty
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, DataError
+from dpdist.fitting.columns import features, targets
+from dpdist.fitting.estimator import PrivateEstimator
+from dpdist.fitting.inputs import as_dataset
+from dpdist.fitting.outlook import Outlook, outlook
+from dpdist.fitting.parameters import check_bound, check_count, check_offers
 from dpdist.losses import LOSSES, Loss, by_name
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.plan import Plan, calibrate
+from dpdist.privacy.calibration import calibrate
+from dpdist.privacy.plan import Plan
 
 Vector = NDArray[np.float64]
 
@@ -121,8 +122,9 @@ class Minimizer(PrivateEstimator):
     ledger : Ledger or path, optional
         Where the budget is charged. Default: the user's ledger file; in memory for arrays in memory. A clone charges
         the same one; a pickled model keeps the path.
-    cluster : str, Client or cluster, optional
-        ``None``: the active Dask client, else threads; or a scheduler's address, or a cluster object.
+    cluster : str, mapping, Client or cluster, optional
+        ``None``: the active Dask client, else threads; or a scheduler's address, a cluster object, or for TLS
+        ``{"address": "tls://host:8786", "ca_file": ..., "cert_file": ..., "key_file": ...}``.
     run_id : str, optional
         Name this fit to be able to resume it after a crash: fit again with the same ``run_id``.
     random_state : int, optional

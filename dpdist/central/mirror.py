@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from typing import cast
 
 from dpdist.central.convex import Smoothness, needs_delta, norm_gradient
-from dpdist.central.course import Course, Door, Problem, Vector, choice, need
-from dpdist.central.parameters import check_offers
+from dpdist.central.course import Course, Problem, Vector, need
 from dpdist.central.smooth_queries import LargestSquareSum
 from dpdist.constraints import ElasticNet, Mirror
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError
+from dpdist.fitting.door import Door
+from dpdist.fitting.parameters import check_offers, choice
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.mechanisms import Gaussian
 from dpdist.privacy.plan import Item, Plan

@@ -37,16 +37,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpdist.central.convex import needs_delta
-from dpdist.central.course import Course, Door, Problem, Vector, choice, need
+from dpdist.central.course import Course, Problem, Vector, need
 from dpdist.central.minimum_queries import Minimum, Objective, PerturbedMinimum, RowCount
 from dpdist.constraints import ElasticNet
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
+from dpdist.fitting.door import Door
+from dpdist.fitting.parameters import choice
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.calibration import calibrate
 from dpdist.privacy.mechanisms import Gaussian
 from dpdist.privacy.perturbation import OUTPUT_SHARE, ObjectivePerturbation, UpperBound
-from dpdist.privacy.plan import Item, Plan, calibrate
+from dpdist.privacy.plan import Item, Plan
 from dpdist.solvers.minimum import rounds_until
 
 ROWS_SHARE = {"output": 1e-3, "objective": 1e-4}

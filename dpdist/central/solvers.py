@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dpdist.central.convex import GradientDescent
-from dpdist.central.course import Course, Problem, choice
+from dpdist.central.course import Course, Problem
 from dpdist.central.frank_wolfe import FrankWolfe
 from dpdist.central.hard_threshold import iterative_hard_thresholding
 from dpdist.central.heavy_tailed import gradient_descent
@@ -15,6 +15,7 @@ from dpdist.central.perturbation import PerturbedObjective, PerturbedOutput
 from dpdist.central.variance_reduced import VarianceReduced
 from dpdist.constraints import L1Ball, Simplex
 from dpdist.errors import BudgetError, MissingBound
+from dpdist.fitting.parameters import choice
 
 SOLVERS: dict[str, Callable[[Problem], Course]] = {
     "gradient": gradient_descent,

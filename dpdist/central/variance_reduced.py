@@ -24,14 +24,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpdist.central.convex import Smoothness, needs_delta, norm_gradient
-from dpdist.central.course import Course, Door, Problem, Vector, choice, need
+from dpdist.central.course import Course, Problem, Vector, need
 from dpdist.central.smooth_queries import GradientDifference
 from dpdist.constraints import proximal
 from dpdist.engine.query import Query
+from dpdist.fitting.door import Door
+from dpdist.fitting.parameters import choice
 from dpdist.privacy.accounting import gdp_mu
-from dpdist.privacy.composition import Poisson
 from dpdist.privacy.mechanisms import Gaussian
 from dpdist.privacy.plan import Item, Plan
+from dpdist.privacy.releases import Poisson
 from dpdist.solvers.loops import drive, variance_reduced
 
 SNAPSHOT_SHARE = 0.5

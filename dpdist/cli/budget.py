@@ -45,6 +45,7 @@ def _options(*options: Callable[..., Any]) -> Callable[..., Any]:
 
 _ledger = click.option(
     "--ledger",
+    type=click.Path(dir_okay=False),
     metavar="FILE",
     help="The ledger, a file or postgresql://USER@HOST/DATABASE. Default: $DPDIST_LEDGER, else this account's file.",
 )

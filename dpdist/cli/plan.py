@@ -32,6 +32,9 @@ def command(job: str, settings: tuple[str, ...], n_rows: int | None, n_features:
     the number of rows or the epsilon is shown that it would take. 'dpdist run --dry-run' adds what the ledger would
     say and how much memory the workers need.
 
+    The suggested partitions and workers, and the times, come from a cost model with constants that were measured on
+    one machine; they are good to a factor of about two.
+
     \b
     Examples:
       dpdist plan job.yaml
@@ -52,7 +55,7 @@ def as_text(record: dict[str, Any]) -> str:
     rows = "" if data["n_rows"] is None else f", {data['n_rows']:,} rows"
     facts.append(("Data", f"{data['source']}{rows}, {data['n_features']:,} features"))
     facts.append(("Releases", f"{record['releases']:,}, in {record['passes']:g} passes over the data"))
-    facts += _memory(record.get("memory")) + _budget(record)
+    facts += _memory(record.get("memory")) + _scale(record.get("scale")) + _budget(record)
     lines = [as_list(facts), "", _items(record["plan"]["items"]), "", *wrapped(record["guarantee"]["text"])]
     if (outlook := record["outlook"]) is not None and outlook["predicted_error"] is not None:
         trivial = outlook["trivial_error"]
@@ -98,6 +101,32 @@ def _memory(memory: dict[str, Any] | None) -> list[tuple[str, str]]:
     threads = f"{memory['worker_threads']} worker thread{'s' * (memory['worker_threads'] != 1)}"
     each = size(memory["bytes_per_thread"])
     return [("Memory", f"rows {how}: {each} for each of {threads}, which have {size(memory['workers_bytes'])} in all")]
+
+
+def _scale(scale: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if scale is None:
+        return []
+    rows = f"{scale['partition_rows']:,} rows a partition"
+    rows += {"small": " (larger than now)", "large": " (smaller than now)"}.get(scale["partitions_are"], "")
+    workers = "1 thread is enough"
+    if scale["threads"] > 1:
+        workers = f"{scale['threads']:,} worker threads with {size(scale['bytes_per_thread'])} each"
+    stay = "" if scale["resident"] else ", rows read again"
+    times = f"loading takes about {seconds(scale['load_seconds'])}, a pass {seconds(scale['round_seconds'])}{stay}"
+    return [("Suggested", f"{rows}; {workers}; {times}")]
+
+
+def seconds(value: float) -> str:
+    """A time that is known to a factor of about two.
+
+    Examples
+    --------
+    >>> seconds(0.034), seconds(12.3), seconds(400), seconds(20_000)
+    ('0.03 s', '12 s', '7 min', '6 h')
+    """
+    if value < 120:
+        return f"{value:.1g} s" if value < 10 else f"{value:.0f} s"
+    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.0f} h"
 
 
 def _budget(record: dict[str, Any]) -> list[tuple[str, str]]:

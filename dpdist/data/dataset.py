@@ -312,9 +312,7 @@ def _keep_id(
     """Write the id into a store without one, so that the next opening finds it; refuse if it ``must`` be but can't."""
     try:
         writable = (
-            store
-            if isinstance(store, zarr.Group)
-            else zarr.open_group(**zarr_place(store, storage_options), mode="r+")
+            store if isinstance(store, zarr.Group) else zarr.open_group(**zarr_place(store, storage_options), mode="r+")
         )
         writable.update_attributes({ATTRIBUTE: schema.to_attributes()})
         # Read again: of two processes that open the store for the first time, the last writer's id holds.

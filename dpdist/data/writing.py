@@ -139,9 +139,7 @@ def new_group(store: Location, storage_options: dict[str, Any] | None = None) ->
             raise DataError(f"the group {shown(store)} is not an empty Zarr v3 group; expected one to write into")
         return store.update_attributes(mark)
     try:
-        return zarr.open_group(
-            **zarr_place(store, storage_options), mode="w-", zarr_format=3, attributes=mark
-        )
+        return zarr.open_group(**zarr_place(store, storage_options), mode="w-", zarr_format=3, attributes=mark)
     except FileExistsError:
         problem = "something is already stored there; choose another place, or delete it if its ledger is closed"
     except Exception as error:

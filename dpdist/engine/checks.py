@@ -7,9 +7,9 @@ from dpdist.engine.query import Query
 from dpdist.errors import BudgetError
 from dpdist.privacy.attention import CentreOfAttention
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.composition import Poisson
 from dpdist.privacy.perturbation import ObjectivePerturbation
 from dpdist.privacy.plan import Item
+from dpdist.privacy.releases import Poisson
 from dpdist.privacy.reported import Reported
 
 

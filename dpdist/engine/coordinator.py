@@ -42,10 +42,11 @@ from dpdist.engine.workers import Workers, connect
 from dpdist.errors import BudgetError
 from dpdist.privacy.bits import StreamBits, SystemBits
 from dpdist.privacy.budget import Budget, Neighbours
+from dpdist.privacy.calibration import calibrate
 from dpdist.privacy.guarantee import Guarantee
 from dpdist.privacy.journal import AnyJournal, ReleasedValues
 from dpdist.privacy.ledger import Charge, Ledger
-from dpdist.privacy.plan import Item, Plan, calibrate
+from dpdist.privacy.plan import Item, Plan
 from dpdist.privacy.reported import Reported
 from dpdist.privacy.streams import Stream, run_key_from_seed
 

@@ -7,10 +7,11 @@ random: Dask's own names are hashes of the arguments, hence of private data, and
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import dask
@@ -24,12 +25,15 @@ from distributed.system import MEMORY_LIMIT
 from numpy.typing import NDArray
 
 from dpdist.data.sources import DaskSource, NumpySource
+from dpdist.engine.security import door, refusal
 from dpdist.engine.shards import Failure, Round, Shard, ShardPlan, load_shard, summarise_shard
+from dpdist.engine.versions import difference, versions
 from dpdist.errors import ClusterError, DataError
 
 Sources = Mapping[str, Sequence[Any]]
 CONNECT_TIMEOUT = 10.0
 REPLACEMENTS = 3
+SAME_IMAGE = "run client and workers from one image, or install the same versions (dpdist doctor shows all of them)"
 
 
 class Workers(Protocol):
@@ -87,19 +91,23 @@ class DistributedWorkers:
         self._plans: Sequence[tuple[ShardPlan, Sources]] = ()
         self._shards: list[Any] = []
         self._pieces: list[Any] = []
+        self._versions = versions()
         self.n_threads = len(self._slots())
+        self._refuse_other_versions()
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
         self.memory = float(sum(w.get("memory_limit") or MEMORY_LIMIT for w in workers))
 
     def place(self, plans: Sequence[tuple[ShardPlan, Sources]]) -> None:
         self._plans = plans
-        self._send()
+        with _connected():
+            self._send()
         # the loaded shards stay where they are; only whether that worked comes back
         checks = self._client.map(
             _failure_of, self._shards, key=[f"{self._name}-check-{next(self._round)}" for _ in self._shards], pure=False
         )
         try:
-            _raise_failures(self._gather(checks))
+            with _connected():
+                _raise_failures(self._gather(checks))
         except (FutureCancelledError, KilledWorker):
             raise ClusterError(
                 "workers were lost while they loaded the data; look at their logs (memory limit?). "
@@ -109,21 +117,30 @@ class DistributedWorkers:
     def map(self, ask: Round) -> list[NDArray[Any]]:
         for attempt in itertools.count():
             number = next(self._round)
-            futures = [
-                self._client.submit(summarise_shard, shard, ask, key=f"{self._name}-round-{number}-{i}", pure=False)
-                for i, shard in enumerate(self._shards)
-            ]
-            try:
-                return _summaries(self._gather(futures))
-            except (FutureCancelledError, KilledWorker):
-                # Data that was sent to a lost worker is not in any store: send it again. The round is a pure
-                # function of rows and state, so asking twice changes nothing.
-                if attempt == REPLACEMENTS:
-                    raise ClusterError(
-                        f"workers were lost in {REPLACEMENTS + 1} attempts at one round; look at their logs "
-                        "(memory limit?). What was charged is recorded: run again with the same run_id to resume."
-                    ) from None
-                self._send()
+            with _connected():
+                futures = [
+                    self._client.submit(
+                        _on_same_versions,
+                        self._versions,
+                        summarise_shard,
+                        shard,
+                        ask,
+                        key=f"{self._name}-round-{number}-{i}",
+                        pure=False,
+                    )
+                    for i, shard in enumerate(self._shards)
+                ]
+                try:
+                    return _summaries(self._gather(futures))
+                except (FutureCancelledError, KilledWorker):
+                    # Data that was sent to a lost worker is not in any store: send it again. The round is a pure
+                    # function of rows and state, so asking twice changes nothing.
+                    if attempt == REPLACEMENTS:
+                        raise ClusterError(
+                            f"workers were lost in {REPLACEMENTS + 1} attempts at one round; look at their logs "
+                            "(memory limit?). What was charged is recorded: run again with the same run_id to resume."
+                        ) from None
+                    self._send()
         raise AssertionError("unreachable")
 
     def close(self) -> None:
@@ -143,6 +160,18 @@ class DistributedWorkers:
             ) from None
         return [address for address, n in sorted(self._client.nthreads().items()) for _ in range(n)]
 
+    def _refuse_other_versions(self) -> None:
+        """Before anything is charged: whatever the workers would compute has to be what was planned."""
+        answers = self._client.run(versions, on_error="return")
+        for address, there in sorted(answers.items()):
+            if isinstance(there, Mapping):
+                differs = difference(self._versions, there)
+            else:  # it has no dpdist, or one that cannot be asked
+                differs = f"no usable dpdist ({type(there).__name__}) instead of {self._versions['dpdist']}"
+            if differs:
+                self.close()
+                raise ClusterError(f"the worker {address} has {differs}: {SAME_IMAGE}. Nothing was charged")
+
     def _send(self) -> None:
         number = next(self._round)
         slots = self._slots()
@@ -153,8 +182,8 @@ class DistributedWorkers:
             self._pieces.append(sent)
             self._shards.append(
                 self._client.submit(
-                    load_shard, plan, sent, key=f"{self._name}-shard-{number}-{i}", pure=False, workers=[slot],
-                    allow_other_workers=True,
+                    _on_same_versions, self._versions, load_shard, plan, sent,
+                    key=f"{self._name}-shard-{number}-{i}", pure=False, workers=[slot], allow_other_workers=True,
                 )
             )  # fmt: skip
 
@@ -169,20 +198,30 @@ class DistributedWorkers:
         return column
 
     def _gather(self, futures: Sequence[Any]) -> list[Any]:
-        try:
-            return list(self._client.gather(list(futures)))
-        except (OSError, TimeoutError) as error:
-            raise ClusterError(
-                f"the connection to the scheduler was lost ({type(error).__name__}). "
-                "What was charged is recorded: run again with the same run_id to resume."
-            ) from None
+        return list(self._client.gather(list(futures)))
 
 
-def connect(cluster: str | Client | Cluster | None) -> Workers:
+@contextlib.contextmanager
+def _connected() -> Iterator[None]:
+    """Within it, a scheduler that is gone is one clear error, whatever Dask makes of it."""
+    try:
+        yield
+    except (OSError, TimeoutError, RuntimeError) as error:  # tasks return what goes wrong in them, and raise nothing
+        problem = type(error).__name__
+    else:
+        return
+    raise ClusterError(
+        f"the connection to the scheduler was lost ({problem}). What was charged is recorded: run again with the same "
+        "run_id to resume."
+    )
+
+
+def connect(cluster: str | Mapping[str, Any] | Client | Cluster | None) -> Workers:
     """Threads of this process, or a cluster.
 
     ``None`` uses the active Dask client if there is one and threads otherwise, ``"threads"`` always threads; else a
-    scheduler's address, a `distributed.Client`, or a cluster object such as `distributed.LocalCluster`.
+    scheduler's address, a mapping with the address and TLS files (`dpdist.engine.security.door`), a
+    `distributed.Client`, or a cluster object such as `distributed.LocalCluster`.
     """
     if cluster is None:
         try:
@@ -193,15 +232,28 @@ def connect(cluster: str | Client | Cluster | None) -> Workers:
         return LocalThreads()
     if isinstance(cluster, Client):
         return DistributedWorkers(cluster, owned=False)
+    return DistributedWorkers(new_client(cluster), owned=True)
+
+
+def new_client(cluster: str | Mapping[str, Any] | Cluster) -> Client:
+    """A connection of our own; raises `ClusterError` with the reason if there is none to be had."""
+    address, security = door(cluster) if isinstance(cluster, str | Mapping) else (None, None)
     try:
-        client = Client(cluster, timeout=CONNECT_TIMEOUT, set_as_default=False)
-    except (OSError, TimeoutError, ValueError, TypeError) as error:
-        raise ClusterError(
-            f"cannot reach the Dask scheduler {cluster!r} within {CONNECT_TIMEOUT:g} s ({type(error).__name__}). "
-            "Check the address (tcp://host:8786), that the scheduler runs and that TLS settings agree; "
-            "cluster='threads' runs in this process. Nothing was charged."
-        ) from None
-    return DistributedWorkers(client, owned=True)
+        return Client(address or cluster, timeout=CONNECT_TIMEOUT, set_as_default=False, security=security)
+    except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
+        problem = type(error).__name__ if address is None or security is None else refusal(address, security)
+    raise ClusterError(
+        f"cannot reach the Dask scheduler {address or cluster!r} within {CONNECT_TIMEOUT:g} s: {problem}. "
+        "The address is like tcp://host:8786 or tls://host:8786; cluster='threads' runs in this process. Nothing was "
+        "charged by this attempt."
+    )
+
+
+def _on_same_versions(expected: Mapping[str, str], function: Callable[..., Any], *arguments: Any) -> Any:
+    """A task, on a worker that is what the run began with; others may have joined since."""
+    if differs := difference(expected, versions()):
+        raise ClusterError(f"a worker that joined has {differs}: {SAME_IMAGE}; then resume the run with its run_id")
+    return function(*arguments)
 
 
 def _failure_of(shard: Shard | Failure) -> Failure | None:

@@ -1,4 +1,4 @@
-"""Row maps with a bound that holds in floating point for every input: sanitise, norms, clipping.
+"""Row maps with a bound that holds in floating point for every input: sanitise, clip.
 
 A row with a non-finite entry, or with a label outside the declared set, is a null row: it is replaced by zeros and
 has weight 0, but it is counted. The clipping functions reply with rows whose exact norm, computed from the returned
@@ -74,20 +74,6 @@ def sanitise(X: ArrayLike, y: ArrayLike | None = None, labels: Labels = "real") 
     return np.where(good[:, None], X, 0.0), np.where(good, labels_given, 0.0), weight
 
 
-def row_norms(X: ArrayLike) -> Floats:
-    """Euclidean norms of the rows; squares neither overflow nor underflow. A row with NaN has norm NaN.
-
-    >>> row_norms([[3e200, 4e200], [3e-200, 4e-200], [0.0, np.inf]])
-    array([5.e+200, 5.e-200,     inf])
-    """
-    X = np.asarray(X, dtype=np.float64)
-    scaled, exponent = _scaled(X)
-    with np.errstate(over="ignore", invalid="ignore"):
-        norms = np.ldexp(np.sqrt(np.einsum("ij,ij->i", scaled, scaled)), exponent)
-    largest = np.abs(X).max(axis=1, initial=0.0)
-    return np.where(np.isfinite(largest), norms, largest)
-
-
 def clip_l2(X: ArrayLike, bound: float) -> Floats:
     """Scale rows down into the Euclidean ball: ``x * min(1, bound * (1 - kappa(d)) / ||x||_2)``.
 
@@ -111,29 +97,6 @@ def clip_l2(X: ArrayLike, bound: float) -> Floats:
 def clip_l1(X: ArrayLike, bound: float) -> Floats:
     """Scale rows down into the l1 ball: ``x * min(1, bound * (1 - kappa(d)) / ||x||_1)``; see `clip_l2`."""
     return _clip_rows(X, bound, 1)
-
-
-def clip_linf(X: ArrayLike, bound: float) -> Floats:
-    """Clamp every entry to ``[-bound, bound]``; a row with a non-finite entry becomes zero.
-
-    >>> clip_linf([[2.0, -0.5], [np.inf, 0.5]], bound=1.0)
-    array([[ 1. , -0.5],
-           [ 0. ,  0. ]])
-    """
-    bound = check_bound(bound, "bound")
-    X, _, _ = sanitise(X)
-    return np.clip(X, -bound, bound)
-
-
-def clip_value(v: ArrayLike, bound: float) -> Floats:
-    """Clamp numbers to ``[-bound, bound]``; non-finite numbers become 0.
-
-    >>> clip_value([3.0, -0.5, np.nan, -np.inf], bound=1.0)
-    array([ 1. , -0.5,  0. ,  0. ])
-    """
-    bound = check_bound(bound, "bound")
-    v = np.asarray(v, dtype=np.float64)
-    return np.clip(np.where(np.isfinite(v), v, 0.0), -bound, bound)
 
 
 def _scaled(X: Floats) -> tuple[Floats, NDArray[np.intp]]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpdist.kernels.compiled import inlined_kernel, kernel
+from dpdist.kernels.unit_vectors import row_product
 
 
 @kernel
@@ -35,19 +36,10 @@ def box_values(X: Any, low: float, high: float, centre: float, radius: float, ou
 
 @inlined_kernel
 def _divided(X: Any, i: int, unit: float, out: Any) -> Any:
-    """The row divided by ``unit``, and its sum of squares: four sums at a time, one would wait for each addition."""
-    d = X.shape[1]
-    p = q = r = s = 0.0
-    for j in range(d):
+    """The row divided by ``unit``, and its sum of squares."""
+    for j in range(X.shape[1]):
         out[i, j] = X[i, j] / unit
-    for j in range(0, d - 3, 4):
-        p += out[i, j] * out[i, j]
-        q += out[i, j + 1] * out[i, j + 1]
-        r += out[i, j + 2] * out[i, j + 2]
-        s += out[i, j + 3] * out[i, j + 3]
-    for j in range(d - d % 4, d):
-        p += out[i, j] * out[i, j]
-    return (p + q) + (r + s)
+    return row_product(out, out, i, X.shape[1])
 
 
 @kernel

@@ -19,7 +19,7 @@ UNITS = 2.0**20
 
 
 @inlined_kernel
-def _product(A: Any, B: Any, i: int, d: int) -> Any:
+def row_product(A: Any, B: Any, i: int, d: int) -> Any:
     """Of the first d columns of two rows; four sums at a time, since one would wait for each addition."""
     p = q = r = s = 0.0
     for j in range(0, d - 3, 4):
@@ -46,13 +46,13 @@ def lifted_products(G: Any, V: Any, dot: Any, norm2: Any) -> None:
     """
     m, d = V.shape
     for i in range(m):
-        v2 = _product(V, V, i, d)
+        v2 = row_product(V, V, i, d)
         last = np.sqrt(max(0.0, 1.0 - v2))
         scale = 1.0 / np.sqrt(v2 + last * last)
         for j in range(d):
             V[i, j] *= scale
-        dot[i] = _product(G, V, i, d) + G[i, d] * last * scale
-        norm2[i] = _product(G, G, i, d) + G[i, d] * G[i, d]
+        dot[i] = row_product(G, V, i, d) + G[i, d] * last * scale
+        norm2[i] = row_product(G, G, i, d) + G[i, d] * G[i, d]
 
 
 @kernel

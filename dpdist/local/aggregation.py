@@ -37,8 +37,9 @@ from dpdist.local.questionnaire import Survey
 from dpdist.local.simulation import Collected
 from dpdist.local.wire import _ID, ID_BYTES, Bytes, Verdict, checked, counted, packed, repeated, report_bytes
 from dpdist.privacy.budget import Budget
+from dpdist.privacy.calibration import calibrate
 from dpdist.privacy.cost import Cost
-from dpdist.privacy.plan import Item, calibrate
+from dpdist.privacy.plan import Item
 from dpdist.privacy.reported import Reported
 
 HASHES = 2**25
@@ -102,7 +103,7 @@ def aggregate(survey: Survey | LocalProtocol, reports: Store, *, cluster: Any = 
     >>> found.n_users, {kind: n for kind, n in found.rejected.items() if n}
     (1000, {'length': 1, 'duplicate': 1})
     >>> round(float(found.estimate[0]), 3), round(found.standard_error, 3), round(found.poisoned(0.01), 3)
-    (0.866, 0.068, 0.022)
+    (0.866, 0.068, 0.043)
     """
     survey = survey if isinstance(survey, Survey) else Survey(survey)
     dataset = _opened(survey, reports)

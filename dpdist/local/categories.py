@@ -76,28 +76,3 @@ class Labelled(Statistic):
         position = self._position
         labels = block["X"].reshape(len(block["X"])).tolist()
         return np.fromiter((position.get(label, -1) for label in labels), dtype=np.int64, count=len(labels))
-
-
-@dataclass(frozen=True)
-class Leveled(Statistic):
-    """A category, and which of some public levels of privacy its owner asks for.
-
-    The array "y" has every user's epsilon, a public number; the level is the largest that does not exceed it. A user
-    for whom all levels are too high gives null values (-1).
-    """
-
-    category: Category | Labelled
-    levels: tuple[float, ...]
-
-    arrays: ClassVar[tuple[str, ...]] = ("X", "y")
-    domain: ClassVar[Domain] = "category"
-
-    @property
-    def size(self) -> int:
-        return self.category.size
-
-    def values(self, block: Block, state: Any = None) -> NDArray[np.int64]:
-        """int64 of shape (m, 2): category and level."""
-        asked = np.asarray(block["y"], dtype=np.float64).reshape(len(block["y"]))
-        level = np.searchsorted(np.array(self.levels), np.where(np.isnan(asked), 0.0, asked), side="right") - 1
-        return np.stack([self.category.values(block, state), level], axis=1)

@@ -16,16 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.central.course import Door
-from dpdist.central.estimator import PrivateEstimator
 from dpdist.data import Dataset
 from dpdist.data.folds import split_slots
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError
+from dpdist.fitting.door import Door
+from dpdist.fitting.estimator import PrivateEstimator
 from dpdist.local.protocol import LocalProtocol
 from dpdist.local.reports import Fidelity, Reports
 from dpdist.privacy.budget import Budget
-from dpdist.privacy.plan import Item, Plan, calibrate
+from dpdist.privacy.calibration import calibrate
+from dpdist.privacy.plan import Item, Plan
 from dpdist.privacy.reported import Reported
 
 

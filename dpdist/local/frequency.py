@@ -22,16 +22,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.central.course import choice
-from dpdist.central.parameters import check_between, check_count
 from dpdist.constraints import project_simplex
 from dpdist.data import Dataset
 from dpdist.errors import BudgetError, DataError
-from dpdist.local.categories import Category, Labelled, Leveled
+from dpdist.fitting.parameters import check_between, check_count, choice
+from dpdist.local.categories import Category, Labelled
 from dpdist.local.estimator import LocalEstimator
 from dpdist.local.frequency_oracles import ORACLES
-from dpdist.local.levels import Levels
-from dpdist.local.oracle import FrequencyOracle
+from dpdist.local.levels import Leveled, Levels, check_levels
 from dpdist.local.protocol import LocalProtocol
 from dpdist.local.values import as_given, one_column
 
@@ -200,8 +198,8 @@ class Histogram(LocalEstimator):
         statistic = self._statistic
         method, _ = self._choice()
         if self._levels:
-            oracle: FrequencyOracle = Levels(statistic.size, self._levels[-1], self._levels, method)
-            return [LocalProtocol(Leveled(statistic, self._levels), oracle)]
+            oracle = ORACLES[method](statistic.size, self._levels[-1])
+            return [LocalProtocol(Leveled(statistic, self._levels), Levels(oracle, self._levels))]
         return [LocalProtocol(statistic, ORACLES[method](statistic.size, float(self.epsilon)))]
 
     def _check_stored(self, dataset: Dataset) -> None:
@@ -233,11 +231,7 @@ class Histogram(LocalEstimator):
             check_count("the number of categories", len(labels), low=2)
         check_between("epsilon", self.epsilon, 1e-6, 100)
         if self.epsilon_levels is not None:
-            check_count("the number of epsilon_levels", len(self.epsilon_levels))
-            for level in self.epsilon_levels:
-                check_between("a level of epsilon_levels", level, 1e-6, 100)
-            if list(self.epsilon_levels) != sorted(set(self.epsilon_levels)) or len(self.epsilon_levels) > 100:
-                raise BudgetError("epsilon_levels must be at most 100 different numbers in increasing order")
+            check_levels(self.epsilon_levels)
 
 
 def _variance(oracle: Any, total: NDArray[np.float64], likely: NDArray[np.float64], n_rows: int) -> NDArray[np.float64]:
@@ -245,12 +239,11 @@ def _variance(oracle: Any, total: NDArray[np.float64], likely: NDArray[np.float6
     if not isinstance(oracle, Levels):
         return np.asarray(oracle.variance(likely) / n_rows)
     weights = oracle.weights(total)
-    counts = [part[0] for part in oracle._parts(total)]
     if not weights.sum():
         return np.full(oracle.size, np.inf)
     parts = [
         (w / weights.sum()) ** 2 * o.variance(likely) / n
-        for w, o, n in zip(weights, oracle.oracles, counts, strict=True)
+        for w, o, n in zip(weights, oracle.randomisers, oracle.counts(total), strict=True)
         if n
     ]
     return np.asarray(sum(parts))

@@ -25,19 +25,17 @@ from scipy.special import log_expit
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpdist.central.columns import ClassCodes, features, targets
-from dpdist.central.course import BOUNDS, choice
-from dpdist.central.inputs import as_dataset
-from dpdist.central.parameters import check_count
 from dpdist.data import Dataset
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, MissingBound
+from dpdist.fitting.columns import ClassCodes, features, targets
+from dpdist.fitting.inputs import as_dataset
+from dpdist.fitting.parameters import check_count, choice, need_bound
 from dpdist.local.estimator import LocalEstimator
 from dpdist.local.generalised_linear import MODELS, GeneralisedLinear
 from dpdist.local.glm_copies import CopiesProtocol, approximation_error, copies_protocol, learn
 from dpdist.local.labelled import LabelledRow
 from dpdist.local.protocol import LocalProtocol
-from dpdist.local.regression import LABEL_BOUND, need_bound
 from dpdist.local.vectors import best_vector
 
 Vector = NDArray[np.float64]
@@ -188,12 +186,12 @@ class GeneralizedLinearModel(LocalEstimator):
 
     @property
     def _row_norm(self) -> float:
-        return need_bound("row_norm", self.row_norm, BOUNDS["row_norm"])
+        return need_bound("row_norm", self.row_norm)
 
     @property
     def _label_bound(self) -> float:
         signs = self._loss.labels == "signs"
-        return 1.0 if signs else need_bound("label_bound", self.label_bound, LABEL_BOUND)
+        return 1.0 if signs else need_bound("label_bound", self.label_bound)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from dpdist.central.parameters import check_between, check_count
 from dpdist.errors import DataError
+from dpdist.fitting.parameters import check_between, check_count
 from dpdist.local.estimator import LocalEstimator
 from dpdist.local.hashing import OLH
 from dpdist.local.prefixes import CandidateProtocol, Prefix

@@ -16,41 +16,30 @@ features are half as large as they may be. Here the ridge penalty is at least th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpdist.central.columns import features, targets
-from dpdist.central.course import choice
-from dpdist.central.inputs import as_dataset
-from dpdist.central.parameters import check_between, check_bound, check_count
 from dpdist.errors import BudgetError
-from dpdist.kernels.moments import unpack_symmetric
-from dpdist.local.estimator import LocalEstimator
-from dpdist.local.feature_maps import Fourier, Mapped
-from dpdist.local.labelled import LabelledRow, RowAndLabel
-from dpdist.local.noisy_moments import GaussianMoments
+from dpdist.fitting.parameters import check_bound, check_count
+from dpdist.local.feature_maps import FeatureMap, Fourier
+from dpdist.local.moment_regression import MomentRegression
 from dpdist.local.protocol import LocalProtocol
-from dpdist.local.regression import LABEL_BOUND, PRODUCT_SHARE, ROW_SHARE, choose, need_bound, public_rows
-from dpdist.local.second_moments import JointStatistics
 from dpdist.local.vectors import best_vector
 from dpdist.solvers.linear import noise_level
 from dpdist.solvers.spectral import psd_floor
 
 Vector = NDArray[np.float64]
 
-METHODS = ("public-covariance", "statistics", "vector")
 COMPONENTS_PER_FEATURE, MOST_COMPONENTS = 20, 100
 TINY = 1e-12
 """What ``alpha=0`` adds to the eigenvalues, so that a solution exists."""
 SMALLEST_ALPHA = 1e-3
 
 
-class KernelRidge(RegressorMixin, LocalEstimator):
+class KernelRidge(MomentRegression):
     """Regression on the features of the Gaussian kernel ``exp(-||x - z||^2 / (2 bandwidth^2))``.
 
     The features have norm 1 whatever x is, so x needs no bound; it should vary by a few bandwidths.
@@ -102,6 +91,8 @@ class KernelRidge(RegressorMixin, LocalEstimator):
     True
     """
 
+    gaussian = "vector"
+
     def __init__(
         self,
         method: str = "auto",
@@ -137,56 +128,15 @@ class KernelRidge(RegressorMixin, LocalEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, *, public_X: Any = None) -> KernelRidge:
-        """Fit to arrays (``fit(X, y)``) or to a stored dataset with arrays X and y (``fit(dataset)``).
-
-        Parameters
-        ----------
-        X, y : array_like, or Dataset
-        public_X : array_like of shape (n_public, n_features), optional
-            Rows without labels that need no protection.
-        """
-        self._check_parameters()
-        dataset = as_dataset(self, X, y).select(X="X", y="y")
-        method, reason = choose(self.method, public_X is not None)
-        n, d = dataset.n_rows, self.n_features_in_
-        protocol = self._protocol(method, n, d)
-        if protocol.randomiser.delta:
-            self._budget.warn_if_delta_is_large(n)
-        fourier = self._features(n, d)
-        S = None
-        if method == "public-covariance":
-            rows = fourier(public_rows(public_X, d))
-            S = rows.T @ rows / len(rows)
-        with self._questions(dataset, {"X": features, "y": targets}, [protocol]) as questions:
-            estimate = questions.ask()
-        self.coef_ = self._solve(protocol, estimate, S, n)
-        self.features_ = fourier
-        self.method_, self.method_reason_ = method, reason
-        return self
-
     def predict(self, X: Any) -> Vector:
         """``<phi(x), coef_>`` of every row."""
         check_is_fitted(self, "coef_")
         rows = np.asarray(validate_data(self, X, reset=False), dtype=np.float64)
         return np.asarray(self.features_(rows) @ self.coef_)
 
-    def _protocols(self, n_rows: int, n_features: int) -> Sequence[LocalProtocol]:
-        """As without public rows, where that is for "auto" to decide."""
-        return [self._protocol(choose(self.method, self.method == "public-covariance")[0], n_rows, n_features)]
-
-    def _protocol(self, method: str, n: int, d: int) -> LocalProtocol:
-        fourier, bound = self._features(n, d), self._label_bound
-        D = fourier.n_components
-        if method == "public-covariance":
-            return LocalProtocol(Mapped(fourier, LabelledRow(D, 1.0, bound)), best_vector(D, self.epsilon))
-        if method == "statistics":
-            joint = JointStatistics(D, 1.0, bound, PRODUCT_SHARE)
-            return LocalProtocol(Mapped(fourier, joint), best_vector(joint.size, self.epsilon))
-        if not self.delta:
-            raise BudgetError("method='vector' has Gaussian reports: pass delta > 0, far below 1/n_rows")
-        pair = RowAndLabel(D, 1.0, bound, ROW_SHARE)
-        return LocalProtocol(Mapped(fourier, pair), GaussianMoments(pair.size, self.epsilon, self.delta))
+    def _seen(self, method: str, n: int, d: int) -> tuple[FeatureMap | None, int, float]:
+        fourier = self._features(n, d)
+        return fourier, fourier.n_components, 1.0
 
     def _features(self, n: int, d: int) -> Fourier:
         D = self.n_components
@@ -195,40 +145,20 @@ class KernelRidge(RegressorMixin, LocalEstimator):
             D = 2 * max(1, int(min(COMPONENTS_PER_FEATURE * d, MOST_COMPONENTS, most)) // 2)
         return Fourier(d, D, self.bandwidth, self.feature_seed)
 
-    def _solve(self, protocol: LocalProtocol, estimate: Vector, S: Vector | None, n: int) -> Vector:
+    def _solve(self, protocol: LocalProtocol, S: Vector, b: Vector, noise: tuple[float, float], n: int) -> Vector:
         """``(S + alpha I)^-1 b``, without the negative eigenvalues that noise may give S."""
         statistic: Any = protocol.statistic
-        of, root_n = statistic.of, math.sqrt(n)
-        if isinstance(of, LabelledRow):
-            assert S is not None
-            b, noise = estimate, (0.0, of.scale * protocol.noise_std)
-        elif isinstance(of, JointStatistics):
-            S, b = of.moments(estimate)
-            # svec has the entries off the diagonal times sqrt(2)
-            noise = (of.matrix_scale * protocol.noise_std / math.sqrt(2), of.vector_scale * protocol.noise_std)
-        else:
-            moments = unpack_symmetric(estimate)
-            S, b = moments[:-1, :-1], moments[:-1, -1]
-            randomiser: Any = protocol.randomiser
-            unit = randomiser.copy_std * math.hypot(1.0, randomiser.copy_std)
-            noise = (of.row_scale**2 * unit, of.row_scale * of.label_scale * unit)
+        self.features_ = statistic.features
+        root_n = math.sqrt(n)
         level = noise_level(len(b), noise[0] / root_n, noise[1] / root_n, self.coef_norm * self._label_bound)
         self.alpha_ = max(SMALLEST_ALPHA, level) if self.alpha is None else float(self.alpha)
         return np.asarray(np.linalg.solve(psd_floor(S) + max(self.alpha_, TINY) * np.eye(len(b)), b))
 
-    @property
-    def _label_bound(self) -> float:
-        return need_bound("label_bound", self.label_bound, LABEL_BOUND)
-
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        choice("method", self.method, ("auto", *METHODS))
         check_bound("bandwidth", self.bandwidth)
         check_bound("coef_norm", self.coef_norm)
-        if self.alpha is not None:
-            check_between("alpha", self.alpha, 0.0)
         check_count("feature_seed", self.feature_seed, low=0)
-        assert self._label_bound
         if self.n_components is not None:
             check_count("n_components", self.n_components, low=2)
             if self.n_components % 2:

@@ -28,17 +28,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.central.columns import features, targets
-from dpdist.central.course import BOUNDS, choice
-from dpdist.central.inputs import as_dataset
-from dpdist.central.parameters import check_between, check_bound, check_count
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, DataError, MissingBound
+from dpdist.fitting.columns import features, targets
+from dpdist.fitting.inputs import as_dataset
+from dpdist.fitting.parameters import BOUNDS, check_between, check_bound, check_count, choice
 from dpdist.local.coordinates import SampleCoordinates
 from dpdist.local.entries import Ball, Box, Truncated, TruncatedVector
 from dpdist.local.estimator import LocalEstimator
 from dpdist.local.l1_mean import Projected, denoise, n_projections
-from dpdist.local.mean_levels import LeveledEntries, MeanLevels
+from dpdist.local.levels import Leveled, Levels, check_levels
 from dpdist.local.protocol import LocalProtocol, Randomiser, Statistic
 from dpdist.local.scalars import GaussianScalar, Hybrid, LaplaceScalar, OneBit, Piecewise
 from dpdist.local.vectors import GaussianVector, Hemisphere, PrivUnit, PrivUnitG, best_vector
@@ -192,6 +191,7 @@ class Mean(LocalEstimator):
         means = np.array([p.estimate(total, n) for p, total, n in zip(protocols, totals, sizes, strict=True)])
         mean = means[0] if len(means) == 1 else median_select(means)
         statistic: Any = protocols[0].statistic
+        statistic = statistic.statistic if isinstance(statistic, Leveled) else statistic
         unit = statistic.unit if isinstance(statistic, Projected) else statistic.radius
         self.standard_error_ = unit * _noise(protocols[0], totals[0], min(sizes))
         self.method_, self.method_reason_ = self._choice(self.n_features_in_)
@@ -204,7 +204,6 @@ class Mean(LocalEstimator):
             return statistic.recover(mean, self._need("l1_radius"))
         if self.domain == "l1":
             return denoise(mean, self.l1_radius, self.standard_error_)
-        statistic = statistic.statistic if isinstance(statistic, LeveledEntries) else statistic
         if isinstance(statistic, Box):
             return np.clip(mean, statistic.low, statistic.high)
         return mean
@@ -217,9 +216,8 @@ class Mean(LocalEstimator):
         statistic = self._statistic(method, n_rows // self.n_groups, n_features)
         if self.epsilon_levels is not None:
             levels = tuple(float(level) for level in self.epsilon_levels)
-            assert isinstance(statistic, Box | Ball)
-            leveled: Randomiser = MeanLevels(statistic.size, levels[-1], levels, method)
-            return [LocalProtocol(LeveledEntries(statistic, levels), leveled)] * self.n_groups
+            leveled = Levels((SCALARS | VECTORS)[method](statistic.size, levels[-1]), levels)
+            return [LocalProtocol(Leveled(statistic, levels), leveled)] * self.n_groups
         return [LocalProtocol(statistic, self._randomiser(method, statistic))] * self.n_groups
 
     def _choice(self, n_features: int) -> tuple[str, str]:
@@ -306,16 +304,12 @@ class Mean(LocalEstimator):
     def _check_levels(self, levels: Sequence[float]) -> None:
         if self.domain not in ("interval", "l2") or self.method == "gaussian":
             raise BudgetError("epsilon_levels are for domain='interval' and domain='l2', with methods without a delta")
-        check_count("the number of epsilon_levels", len(levels))
-        for level in levels:
-            check_between("a level of epsilon_levels", level, 1e-6, 100)
-        if list(levels) != sorted(set(levels)) or len(levels) > 100:
-            raise BudgetError("epsilon_levels must be at most 100 different numbers in increasing order")
+        check_levels(levels)
 
 
 def _noise(protocol: LocalProtocol, total: NDArray[np.float64], n_rows: int) -> float:
     """Standard error of a value of the mean, at the worst records."""
-    if isinstance(protocol.randomiser, MeanLevels):
+    if isinstance(protocol.randomiser, Levels):
         return float(1 / math.sqrt(max(protocol.randomiser.weights(total).sum(), 1e-300)))
     return protocol.noise_std / math.sqrt(n_rows)
 

@@ -57,6 +57,11 @@ class FrequencyOracle(Randomiser):
         return float(np.sqrt(self.variance(np.array([0.0, 1.0])).max()))
 
     @property
+    def usual_variance(self) -> float:
+        """For a rare category."""
+        return float(self.variance(np.zeros(1))[0])
+
+    @property
     def units(self) -> int:
         return 1
 

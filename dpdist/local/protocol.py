@@ -129,6 +129,11 @@ class Randomiser(ABC):
         """
 
     @property
+    def usual_variance(self) -> float:
+        """The same squared, for a usual value, where one is known: by it users of several levels are weighted."""
+        return self.noise_std**2
+
+    @property
     @abstractmethod
     def influence(self) -> float:
         """How far replacing one report by another moves a coordinate of ``n`` times the estimate, at most.

@@ -30,7 +30,7 @@ FORMAT = "dpdist-survey/1"
 
 _MODULES = {
     "dpdist.local.protocol": ("LocalProtocol",),
-    "dpdist.local.categories": ("Category", "Labelled", "Leveled"),
+    "dpdist.local.categories": ("Category", "Labelled"),
     "dpdist.local.entries": ("Ball", "Box", "Truncated", "TruncatedVector"),
     "dpdist.local.feature_maps": ("Fourier", "Mapped", "Projection"),
     "dpdist.local.glm_copies": ("Copies", "CopiesProtocol"),
@@ -41,12 +41,11 @@ _MODULES = {
     "dpdist.local.l1_mean": ("Projected",),
     "dpdist.local.label_private": ("Label", "LabelReports"),
     "dpdist.local.labelled": ("LabelledRow", "RowAndLabel"),
-    "dpdist.local.levels": ("Levels",),
+    "dpdist.local.levels": ("Leveled", "Levels"),
     "dpdist.local.links": ("Identity", "Wave"),
     "dpdist.local.noisy_moments": ("GaussianMoments",),
     "dpdist.local.prefixes": ("CandidateProtocol", "Prefix"),
     "dpdist.local.residuals": ("BallResiduals", "BoxResiduals", "Selected"),
-    "dpdist.local.mean_levels": ("LeveledEntries", "MeanLevels"),
     "dpdist.local.scalars": ("GaussianScalar", "Hybrid", "LaplaceScalar", "OneBit", "Piecewise"),
     "dpdist.local.second_moments": ("JointStatistics",),
     "dpdist.local.subsets": ("SubsetSelection",),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from dpdist.errors import BudgetError
 from dpdist.kernels.bounded_rows import bounded_rows
 from dpdist.kernels.packed import packed_size, products_into, smat
-from dpdist.local.protocol import Block, Domain, LocalProtocol, Statistic
-from dpdist.local.vectors import GaussianVector, best_vector
+from dpdist.local.protocol import Block, Domain, Statistic
 
 Floats = NDArray[np.float64]
 
@@ -37,7 +36,7 @@ class JointStatistics(Statistic):
     label_bound : float
         B: labels are clipped to ``[-B, B]``.
     share : float in (0, 1)
-        a: how much of the squared norm the second moments get. See `joint_statistics` for the default.
+        a: how much of the squared norm the second moments get.
     feature_bound : float, optional
         Entries are clipped at it before (for heavy tails).
 
@@ -103,31 +102,3 @@ class JointStatistics(Statistic):
         """
         cut = packed_size(self.n_features)
         return smat(estimate[:cut]), estimate[cut:]
-
-
-def joint_statistics(
-    n_features: int,
-    epsilon: float,
-    *,
-    row_norm: float,
-    label_bound: float,
-    share: float | None = None,
-    feature_bound: float | None = None,
-    reports: Literal["vector", "gaussian"] = "vector",
-    delta: float = 0.0,
-) -> LocalProtocol:
-    """The protocol that asks for `JointStatistics`.
-
-    Parameters
-    ----------
-    share : float, optional
-        Default ``row_norm / (row_norm + label_bound)``.
-    reports : {"vector", "gaussian"}
-        "vector": pure epsilon, with a quarter of the noise at epsilon = 1. "gaussian": (epsilon, delta), with an exact
-        law of the sum.
-    """
-    a = row_norm / (row_norm + label_bound) if share is None else share
-    statistic = JointStatistics(n_features, row_norm, label_bound, a, feature_bound)
-    if reports == "gaussian":
-        return LocalProtocol(statistic, GaussianVector(statistic.size, epsilon, delta, statistic.diameter))
-    return LocalProtocol(statistic, best_vector(statistic.size, epsilon))

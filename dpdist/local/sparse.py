@@ -36,13 +36,13 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpdist.central.columns import features, targets
-from dpdist.central.course import choice as one_of
-from dpdist.central.inputs import as_dataset
-from dpdist.central.outlook import Outlook, outlook
-from dpdist.central.parameters import check_between, check_bound, check_count
 from dpdist.data import Dataset
-from dpdist.errors import BudgetError, DataError, MissingBound
+from dpdist.errors import BudgetError, MissingBound
+from dpdist.fitting.columns import features, targets
+from dpdist.fitting.inputs import as_dataset, check_public_rows
+from dpdist.fitting.outlook import Outlook, outlook
+from dpdist.fitting.parameters import check_between, check_bound, check_count
+from dpdist.fitting.parameters import choice as one_of
 from dpdist.local.estimator import LocalEstimator
 from dpdist.local.label_private import LabelPlan
 from dpdist.local.links import LINKS, Link
@@ -387,14 +387,8 @@ def _number(value: Any) -> float | None:
 
 def _public_blocks(public: Any, n_features: int) -> Iterator[NDArray[Any]]:
     """Public rows, a partition at a time."""
-    if isinstance(public, Dataset):
-        for start, stop in public.partitions:
-            yield _public_rows(public.read(start, stop)["X"], n_features)
-        return
-    yield _public_rows(np.asarray(public), n_features)
-
-
-def _public_rows(rows: NDArray[Any], n_features: int) -> NDArray[Any]:
-    if rows.ndim != 2 or rows.shape[1] != n_features or len(rows) == 0:
-        raise DataError(f"public_X must have rows of {n_features} features, got shape {rows.shape}")
-    return rows
+    stored = isinstance(public, Dataset)
+    blocks = (public.read(*part)["X"] for part in public.partitions) if stored else [np.asarray(public)]
+    for rows in blocks:
+        check_public_rows(rows, n_features)
+        yield rows

@@ -26,10 +26,10 @@ from dpdist.errors import DpdistError
 from dpdist.pipeline import inputs
 from dpdist.pipeline.drawing import draw, need_matplotlib
 from dpdist.pipeline.figure import ALONG, Cell, Figure
+from dpdist.pipeline.generated import Generated
 from dpdist.pipeline.job import Job, locating
 from dpdist.pipeline.measures import Ruler, along, kind, ruler
 from dpdist.pipeline.planning import checked
-from dpdist.pipeline.problems import Generated
 from dpdist.privacy.ledger import Ledger
 
 FORMAT = "dpdist-figure/1"

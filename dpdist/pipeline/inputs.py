@@ -13,8 +13,9 @@ from dpdist.data import Dataset
 from dpdist.data.schema import ATTRIBUTE, Schema
 from dpdist.data.writing import shown, zarr_place
 from dpdist.errors import DataError
+from dpdist.pipeline.generated import Generated
 from dpdist.pipeline.job import Job
-from dpdist.pipeline.problems import PROBLEMS, Generated
+from dpdist.pipeline.problems import PROBLEMS
 
 _LABEL_BYTES = 8
 _PARTITION_BYTES = 2**24  # about, of data that is yet to be written

@@ -1,6 +1,6 @@
 """How good a fitted model is, and how good it was along its run: the metrics of figures.
 
-- ``error``: that of the generated problem (`dpdist.pipeline.problems`), on fresh rows.
+- ``error``: that of the generated problem (`dpdist.pipeline.generated`), on fresh rows.
 - ``gap``: the objective on the training rows (mean loss plus penalty) minus its minimum over the constraint.
 - ``distance``: l2 distance of the coefficients to the truth.
 
@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from dpdist.constraints import proximal
 from dpdist.errors import DataError
+from dpdist.pipeline.generated import Generated
 from dpdist.pipeline.planning import passes
-from dpdist.pipeline.problems import Generated
 from dpdist.pipeline.yardsticks import Distance, Excess
 
 Vector = NDArray[np.float64]

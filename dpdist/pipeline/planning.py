@@ -19,6 +19,7 @@ from dpdist.pipeline.account import ledger_path, shown_limit, spent
 from dpdist.pipeline.inputs import Size
 from dpdist.pipeline.job import Job, locating, make_estimator
 from dpdist.pipeline.problems import PROBLEMS
+from dpdist.pipeline.scale import suggestion
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.filter import Charge
 from dpdist.privacy.ledger import Ledger
@@ -41,18 +42,27 @@ def plan_job(job: Job, *, n_rows: int | None = None, n_features: int | None = No
     dict
         ``plan.items`` has the lines of the plan with the standard deviation of their noise (and, as
         ``noise_multiplier``, per unit of sensitivity), ``guarantee`` what would hold, ``outlook`` (where the method has
-        a formula, else None) the error to expect, and what it would take.
+        a formula, else None) the error to expect, and what it would take, ``scale`` how to cut the data and how many
+        workers are worth it (`dpdist.pipeline.scale`).
     """
-    return _planned(job, _size(job, n_rows, n_features))[0]
+    size = _size(job, n_rows, n_features)
+    record, plan = _planned(job, size)
+    shown = _shown(job, size, plan)
+    there = None if shown.schema is None else shown.partition_bytes
+    scale = suggestion(shown.n_rows, shown.nbytes, shown.n_features, record["passes"], there)
+    return {**record, "scale": scale}
 
 
 def dry_run_job(job: Job, *, cluster: Any = None) -> dict[str, Any]:
     """`plan_job`, and what the ledger would say and how much memory a worker needs; ``cluster`` as in a job."""
     size = _size(job, None, None)
     record, plan = _planned(job, size)
-    # how much memory the rows take would tell how many there are: where that is private, count the declared number
-    shown = size if _public(plan) else inputs.to_be_written(job.params["n_public"], size.n_features)
-    return {**record, "memory": memory(shown, *capacity(cluster)), "budget": account(job, size, plan)}
+    return {**record, "memory": memory(_shown(job, size, plan), *capacity(cluster)), "budget": account(job, size, plan)}
+
+
+def _shown(job: Job, size: Size, plan: Plan) -> Size:
+    """How much memory the rows take would tell how many there are: where that is private, count the declared number."""
+    return size if _public(plan) else inputs.to_be_written(job.params["n_public"], size.n_features)
 
 
 def checked(job: Job, size: Size) -> tuple[Any, Plan]:

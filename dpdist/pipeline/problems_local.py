@@ -32,7 +32,7 @@ def check_unlabelled(problem: str, task: str, values: Keys, estimator: Any) -> N
 
 
 class Entry(NamedTuple):
-    """The arguments of a `dpdist.pipeline.problems.Problem`."""
+    """The arguments of a `dpdist.pipeline.generated.Problem`."""
 
     name: str
     title: str

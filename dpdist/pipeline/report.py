@@ -21,8 +21,8 @@ import yaml
 import zarr
 from numpy.typing import NDArray
 
-from dpdist.central.representation import released
 from dpdist.charts import figure, shares, span
+from dpdist.fitting.representation import released
 from dpdist.html import STYLE, Markup, cell, details, escape, facts, number, percent, records, scrolling, table, warning
 from dpdist.pipeline import pictures
 from dpdist.pipeline.plain_words import in_plain_words

@@ -7,8 +7,10 @@ noise, and if both drew, the first value that was stored is the one that both go
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import secrets
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +21,23 @@ from dpdist.objects import object_store
 from dpdist.privacy.journal import decoded, encoded
 
 _DIGITS = 10
+
+
+def creates_once(url: str) -> bool:
+    """Whether the store at an address enforces put-if-absent; a trial object is made, and deleted again.
+
+    Raises whatever obstore raises when the store cannot be used, and `DataError` where the address means nothing.
+    """
+    store, key = object_store(url), f"trial-{secrets.token_hex(8)}"
+    store.put(key, b"", mode="create")
+    try:
+        store.put(key, b"", mode="create")
+    except Exception as error:
+        return type(error).__name__ == "AlreadyExistsError"
+    finally:
+        with contextlib.suppress(Exception):
+            store.delete(key)
+    return False
 
 
 class ObjectJournal:

@@ -11,9 +11,9 @@ from dpdist.errors import BudgetError
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.bits import Bits
 from dpdist.privacy.budget import Budget
-from dpdist.privacy.composition import Releases, columns
 from dpdist.privacy.cost import Cost
 from dpdist.privacy.discrete import Integers
+from dpdist.privacy.releases import Releases, columns
 
 
 @dataclass(frozen=True)

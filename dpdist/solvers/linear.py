@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from dpdist.constraints import L1Ball, soft_threshold
 
@@ -151,65 +150,3 @@ def noise_level(n_features: int, matrix_noise: float, vector_noise: float, size:
         W: public guess of the norm of w.
     """
     return math.sqrt(n_features) * math.hypot(vector_noise, matrix_noise * size) / size
-
-
-def wiener_solve(S: Vector, b: Vector, matrix_noise: float, vector_noise: float, size: float) -> Vector:
-    """The linear system ``S w = b`` of which both sides are noisy, solved as well as a linear rule can.
-
-    ``w = U diag(l / (l^2 + t^2)) U' b`` for the eigenvalues l of S (negative ones are 0) and the `noise_level` t:
-    directions in which the noise is as large as the signal of a solution count half. The rule depends on public
-    numbers only.
-
-    Parameters
-    ----------
-    S : array of shape (d, d)
-        Symmetric; may have negative eigenvalues, because of its noise.
-    b : array of shape (d,)
-    matrix_noise, vector_noise, size : float
-        As in `noise_level`.
-
-    Examples
-    --------
-    >>> S = np.diag([2.0, 0.01])
-    >>> [wiener_solve(S, S @ [1, 1], 0.0, noise, 1.0).round(2).tolist() for noise in (0.0, 0.1)]
-    [[1.0, 1.0], [1.0, 0.0]]
-    """
-    values, vectors = np.linalg.eigh(S)
-    values = np.maximum(values, 0.0)
-    square = values**2 + noise_level(len(b), matrix_noise, vector_noise, size) ** 2
-    gains = np.divide(values, square, out=np.zeros_like(values), where=square > 0)
-    return np.asarray(vectors @ (gains * (vectors.T @ b)))
-
-
-def root_scale(curvature: Callable[[Vector], Vector], t: Vector) -> tuple[float, bool]:
-    """The factor c by which a least-squares direction becomes the coefficients of a generalised linear model.
-
-    The first root of ``F(c) = c mean(curvature(c t)) - 1`` on [0.001, 200], for ``t_j = <x_j, w_ls>`` on public rows:
-    exact for normal x (seed 000, section 5.2). F need not have one; then it is where F is largest.
-
-    Returns
-    -------
-    c : float
-    found : bool
-        Whether c is a root.
-
-    Examples
-    --------
-    >>> t = np.random.default_rng(0).normal(size=10_000) * 0.2
-    >>> from scipy.special import expit
-    >>> logistic = lambda u: expit(u) * expit(-u)
-    >>> c, found = root_scale(logistic, t)
-    >>> round(c, 1), found, root_scale(logistic, 10 * t)[1]
-    (4.8, True, False)
-    """
-
-    def excess(c: float) -> float:
-        return float(c * np.mean(curvature(c * t)) - 1)
-
-    places = np.geomspace(1e-3, 200.0, 60)
-    excesses = np.array([excess(c) for c in places])
-    crossed = np.nonzero((excesses[:-1] < 0) & (excesses[1:] >= 0))[0]
-    if not crossed.size:
-        return float(places[int(np.argmax(excesses))]), False
-    k = int(crossed[0])
-    return float(brentq(excess, places[k], places[k + 1])), True

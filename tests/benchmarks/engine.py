@@ -14,10 +14,10 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 from dpdist import Budget, Coordinator, Dataset
-from dpdist.central.columns import ClassCodes, features
 from dpdist.central.queries import GradientSum
 from dpdist.data import synthetic
 from dpdist.engine import coordinator as engine
+from dpdist.fitting.columns import ClassCodes, features
 from dpdist.losses import Logistic
 from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.mechanisms import Gaussian

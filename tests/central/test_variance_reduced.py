@@ -12,10 +12,10 @@ import pytest
 from scipy.special import expit
 
 from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, Minimizer
-from dpdist.central.course import Door
 from dpdist.central.smooth_queries import GradientDifference
 from dpdist.data.synthetic import logit, multiclass
 from dpdist.errors import BudgetError, MissingBound
+from dpdist.fitting.door import Door
 from dpdist.losses import Loss
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.audit import audit_two_point

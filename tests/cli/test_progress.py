@@ -20,9 +20,10 @@ from dpdist import Budget, Dataset, Ledger, LogisticRegression
 from dpdist.cli.progress import Lines, Tally, showing
 from dpdist.engine.progress import Charged, Loading, Planned, Released, tell
 from dpdist.errors import LedgerError
+from dpdist.privacy.calibration import calibrate
 from dpdist.privacy.filter import Amount
 from dpdist.privacy.mechanisms import Gaussian
-from dpdist.privacy.plan import Item, calibrate
+from dpdist.privacy.plan import Item
 
 PLAN = calibrate([Item("gradient", Gaussian(), count=4)], Budget(1.0, 1e-6))
 PLANNED = Planned("nightly", "survey", PLAN, 1_000_000)
@@ -170,7 +171,8 @@ import click
 from dpdist.engine.progress import Charged, Loading, Planned, Released, tell
 from dpdist.privacy.budget import Budget
 from dpdist.privacy.mechanisms import Gaussian
-from dpdist.privacy.plan import Item, calibrate
+from dpdist.privacy.calibration import calibrate
+from dpdist.privacy.plan import Item
 
 @click.command()
 def command():

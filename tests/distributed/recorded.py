@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.central.columns import features
-from dpdist.central.inputs import as_dataset
+from dpdist.fitting.columns import features
+from dpdist.fitting.inputs import as_dataset
 from dpdist.local.entries import Box
 from dpdist.local.estimator import LocalEstimator
 from dpdist.local.protocol import LocalProtocol

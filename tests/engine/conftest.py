@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dpdist import Budget, Coordinator, Dataset, Ledger
-from dpdist.central.columns import ClassCodes, features
 from dpdist.central.queries import GradientSum
+from dpdist.fitting.columns import ClassCodes, features
 from dpdist.losses import Logistic
 from dpdist.privacy.mechanisms import Gaussian
 from dpdist.privacy.plan import Item

@@ -14,9 +14,9 @@ from dpdist.engine.coordinator import Coordinator, _aligned
 from dpdist.errors import BudgetError, BudgetExceeded, DataError, Fenced, LedgerError
 from dpdist.losses import Logistic
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.composition import FixedSize, Poisson
 from dpdist.privacy.mechanisms import Gaussian, Laplace
 from dpdist.privacy.plan import Item
+from dpdist.privacy.releases import FixedSize, Poisson
 from dpdist.privacy.selection import ExponentialMechanism
 from tests.engine.conftest import ARRAYS, QUERY, gradients
 

@@ -14,8 +14,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 from dpdist import Budget, Coordinator, Dataset, LogisticRegression
-from dpdist.central.columns import features
 from dpdist.engine import progress
+from dpdist.fitting.columns import features
 from tests.engine.conftest import ARRAYS, gradients
 
 FIT = {

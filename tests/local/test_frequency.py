@@ -301,17 +301,17 @@ def test_levels_of_privacy_are_weighted_by_precision(oracle):
     """Mean and variance over many draws; the weights beat those by numbers of users."""
     k, n, repeats = 4, 90, 1200
     levels = (0.5, 1.0, 3.0)
-    mixed = Levels(k, 3.0, levels, oracle)
+    mixed = Levels(ORACLES[oracle](k, 3.0), levels)
     values = np.stack([np.arange(n) % 3, np.arange(n) // 3 % 3], axis=1)
     values[::9, 1] = -1
     estimates = np.array([mixed.decode(mixed.summarise(values, draws(9, b)).astype(float), n) for b in range(repeats)])
     asked = values[values[:, 1] >= 0]
     counts = np.bincount(asked[:, 1], minlength=3)
     truths = [np.bincount(asked[asked[:, 1] == level, 0], minlength=k) / counts[level] for level in range(3)]
-    rare = np.array([float(o.variance(np.zeros(1))[0]) for o in mixed.oracles])
+    rare = np.array([float(o.variance(np.zeros(1))[0]) for o in mixed.randomisers])
     weights = counts / rare / (counts / rare).sum()
     expected = sum(w * f for w, f in zip(weights, truths, strict=True))
-    parts = zip(weights, mixed.oracles, truths, counts, strict=True)
+    parts = zip(weights, mixed.randomisers, truths, counts, strict=True)
     variance = sum(w**2 * o.variance(f) / m for w, o, f, m in parts)
     assert (np.abs(estimates.mean(axis=0) - expected) < 5.5 * np.sqrt(variance / repeats)).all()
     np.testing.assert_allclose(estimates.var(axis=0), variance, rtol=6 * math.sqrt(2.5 / repeats))

@@ -14,8 +14,9 @@ import pytest
 
 from dpdist.data import Dataset
 from dpdist.errors import BudgetError, DataError
-from dpdist.local.categories import Category, Labelled, Leveled
+from dpdist.local.categories import Category, Labelled
 from dpdist.local.frequency import Histogram, best_oracle
+from dpdist.local.levels import Leveled
 from dpdist.privacy.draws import SystemDraws
 
 BAD = np.array([np.nan, np.inf, -np.inf, 1e300, -1e300, -1.0, 0.5, 6.0, 2**63, -0.0, 3.0])

@@ -21,11 +21,12 @@ from dpdist.local.simulation import simulate
 from dpdist.local.vectors import GaussianVector, PrivUnit
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.budget import Budget
+from dpdist.privacy.calibration import calibrate
 from dpdist.privacy.cost import Cost
 from dpdist.privacy.draws import SystemDraws
 from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.mechanisms import Gaussian
-from dpdist.privacy.plan import Item, calibrate
+from dpdist.privacy.plan import Item
 from dpdist.privacy.reported import Reported
 
 BIT = LocalProtocol(Box(1), OneBit(1, epsilon=1.0))

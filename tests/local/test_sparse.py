@@ -15,9 +15,11 @@ from dpdist.data.sparse_designs import hard_instance, sparse_design
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.local import SparseRegression, simulate
 from dpdist.local.links import Wave
+from dpdist.local.protocol import LocalProtocol
 from dpdist.local.residuals import BallResiduals, BoxResiduals, Selected, selection
-from dpdist.local.second_moments import JointStatistics, joint_statistics
+from dpdist.local.second_moments import JointStatistics
 from dpdist.local.sparse_rounds import Descent, Setting
+from dpdist.local.vectors import GaussianVector, best_vector
 
 ROWS = {
     "plain": ([1.0, -2.0, 0.5], 0.7),
@@ -108,8 +110,10 @@ def test_joint_statistics_are_estimated_without_bias_and_with_the_stated_noise()
     rng = np.random.default_rng(2)
     X = rng.normal(size=(20_000, 3))
     y = X @ [0.5, -0.2, 0.1]
-    for reports, delta in (("vector", 0.0), ("gaussian", 1e-6)):
-        protocol = joint_statistics(3, 2.0, row_norm=3.0, label_bound=2.0, reports=reports, delta=delta)
+    statistic = JointStatistics(3, row_norm=3.0, label_bound=2.0, share=0.6)
+    gaussian = GaussianVector(statistic.size, 2.0, 1e-6, statistic.diameter)
+    for randomiser in (best_vector(statistic.size, 2.0), gaussian):
+        protocol = LocalProtocol(statistic, randomiser)
         exact = protocol.statistic.restore(protocol.statistic.values({"X": X, "y": y}).mean(axis=0))
         scale = protocol.statistic.restore(np.ones(protocol.statistic.size))
         found = [simulate(protocol, {"X": X, "y": y}, random_state=seed).estimate for seed in range(30)]

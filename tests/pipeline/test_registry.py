@@ -41,6 +41,7 @@ def test_the_entry_describes_its_estimators(name):
     assert method.summary["pipeline"] == f"pipelines/{name}.yaml"
 
 
+@pytest.mark.filterwarnings("ignore:(coefficients below|the noise in the coefficients):UserWarning")  # few users
 @pytest.mark.parametrize("name", METHODS)
 def test_the_outputs_are_fitted_attributes(name):
     job = load_job(PIPELINES / f"{name}.yaml", ["data.n=2000", "params.random_state=0"])

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from dpdist import LinearRegression, LogisticRegression
-from dpdist.central.representation import fitted_html
 from dpdist.cli.report import command
+from dpdist.fitting.representation import fitted_html
 from dpdist.html import number
 from dpdist.pipeline import pictures
 from dpdist.pipeline.report import render, write_report

@@ -112,6 +112,7 @@ def test_the_pipeline_of_every_method(name, tmp_path):
         assert list(arrays[array].shape) == spec["shape"] and str(arrays[array].dtype) == spec["dtype"]
 
 
+@pytest.mark.filterwarnings("ignore:(coefficients below|the noise in the coefficients):UserWarning")  # few users
 @pytest.mark.parametrize("name", METHODS)
 def test_settings_work_on_every_method(name):
     path = PIPELINES / f"{name}.yaml"
@@ -185,9 +186,10 @@ def test_the_number_of_rows_is_not_shown_where_it_is_private(stored, tmp_path):
 
 def test_passes_count_samples_and_folds_as_their_share():
     from dpdist.privacy.budget import Budget
-    from dpdist.privacy.composition import Poisson
+    from dpdist.privacy.calibration import calibrate
     from dpdist.privacy.mechanisms import Gaussian
-    from dpdist.privacy.plan import Item, calibrate
+    from dpdist.privacy.plan import Item
+    from dpdist.privacy.releases import Poisson
 
     sampled = calibrate([Item("a", Gaussian()), Item("b", Gaussian(), 5, sampling=Poisson(0.02))], Budget(1.0, 1e-6))
     assert passes(sampled, ["a", *["b"] * 5]) == pytest.approx(1.1)

@@ -14,7 +14,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.rdp import RdpAccountant
 
 from dpdist.errors import BudgetError
-from dpdist.privacy import accounting, composition
+from dpdist.privacy import accounting, profiles
 from dpdist.privacy.accounting import (
     amplify_fixed_size,
     amplify_poisson,
@@ -34,8 +34,9 @@ from dpdist.privacy.accounting import (
     wor_rdp,
 )
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.composition import FixedSize, Poisson, Releases, accountants, total_delta, total_epsilon
+from dpdist.privacy.composition import accountants, total_delta, total_epsilon
 from dpdist.privacy.cost import Cost
+from dpdist.privacy.releases import FixedSize, Poisson, Releases, columns
 
 REPLACE, ADD = Neighbours.REPLACE_ONE, Neighbours.ADD_OR_REMOVE_ONE
 RELATION = dp_accounting.NeighboringRelation
@@ -336,7 +337,7 @@ def test_published_compositions_of_pure_mechanisms():
 
 def test_pure_pld_is_randomised_response():
     for epsilon in (1e-4, 0.1, 3.0):
-        distribution = composition._pure_pld(epsilon, 2.0**-12)
+        distribution = profiles._pure_pld(epsilon, 2.0**-12)
         for x in (-0.9 * epsilon, 0.0, 0.5 * epsilon):
             exact = (math.exp(epsilon) - math.exp(x)) / (1 + math.exp(epsilon))
             assert exact * (1 - 1e-12) <= distribution.get_delta_for_epsilon(x)
@@ -397,10 +398,10 @@ def test_parallel_parts_cost_the_maximum_and_splits_add():
     other = [gaussian(0.2, fold=("b", i)) for i in range(5)]
     expected = gdp_epsilon(math.sqrt(0.1**2 + 0.3**2 + 0.2**2), 1e-6)
     assert total_epsilon([whole, *parts, *other], 1e-6, REPLACE) == pytest.approx(expected, rel=1e-9)
-    assert len(composition.columns([whole, *parts, *other])) == 3
+    assert len(columns([whole, *parts, *other])) == 3
     many = [gaussian(0.1 + 0.01 * i, fold=(s, i)) for s in "abc" for i in range(10)]
     with pytest.raises(BudgetError, match="256"):
-        composition.columns(many)
+        columns(many)
 
 
 @pytest.mark.parametrize("bad", [lambda: Poisson(0.0), lambda: Poisson(1.5), lambda: FixedSize(5, 4)])

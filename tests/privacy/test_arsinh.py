@@ -17,9 +17,9 @@ from scipy.special import logsumexp
 from scipy.stats import kstest
 
 from dpdist import Budget, Coordinator, Dataset, Ledger, Mean
-from dpdist.central.columns import features
 from dpdist.central.robust_queries import ColumnSum, TrimmedColumnSum, TrimmedGradientSum
 from dpdist.errors import BudgetError
+from dpdist.fitting.columns import features
 from dpdist.kernels.order_statistics import WEIGHT_BITS
 from dpdist.kernels.truncation import HardClip, SoftTruncation
 from dpdist.losses import Squared

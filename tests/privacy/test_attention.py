@@ -14,7 +14,8 @@ from dpdist.privacy.attention import CentreOfAttention, attention
 from dpdist.privacy.audit import audit_two_point
 from dpdist.privacy.bits import SystemBits
 from dpdist.privacy.budget import Budget
-from dpdist.privacy.plan import Item, calibrate
+from dpdist.privacy.calibration import calibrate
+from dpdist.privacy.plan import Item
 from tests.privacy.exhibits.sample_and_aggregate import bounded_by_points, local_bound, mean_of_largest, radii
 
 RADIUS = 2**30

@@ -13,8 +13,9 @@ from dpdist.errors import BudgetError
 from dpdist.privacy.accounting import eps_for_rho, rho_for
 from dpdist.privacy.audit import audit_two_point
 from dpdist.privacy.bits import StreamBits, SystemBits
+from dpdist.privacy.calibration import calibrate
 from dpdist.privacy.peeling import LaplacePeel, Peel, laplace_epsilon0, laplace_peel, peel
-from dpdist.privacy.plan import Item, calibrate
+from dpdist.privacy.plan import Item
 from dpdist.privacy.streams import Stream, run_key_from_seed
 from tests.privacy.exhibits.high_dimensional import peel_with_repeats
 

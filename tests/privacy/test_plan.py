@@ -15,11 +15,13 @@ from dp_accounting.pld import PLDAccountant
 from dpdist.errors import BudgetError
 from dpdist.privacy.accounting import gaussian_sigma, gdp_epsilon, gdp_mu, rho_for
 from dpdist.privacy.budget import Budget, Neighbours
-from dpdist.privacy.composition import FixedSize, Poisson, total_epsilon
+from dpdist.privacy.calibration import calibrate
+from dpdist.privacy.composition import total_epsilon
 from dpdist.privacy.guarantee import Guarantee
 from dpdist.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from dpdist.privacy.perturbation import ObjectivePerturbation, UpperBound
-from dpdist.privacy.plan import Item, Plan, calibrate
+from dpdist.privacy.plan import Item, Plan
+from dpdist.privacy.releases import FixedSize, Poisson
 from dpdist.privacy.selection import ExponentialMechanism, PermuteAndFlip
 
 REPLACE, ADD = Neighbours.REPLACE_ONE, Neighbours.ADD_OR_REMOVE_ONE
@@ -193,11 +195,11 @@ def test_discrete_gaussian_is_calibrated_by_zcdp():
 
 
 def test_calibration_of_a_poisson_plan_is_cheap(monkeypatch):
-    from dpdist.privacy import composition
+    from dpdist.privacy import profiles
 
     calls = []
-    pld = composition._pld
-    monkeypatch.setattr(composition, "_pld", lambda *args: calls.append(1) or pld(*args))
+    pld = profiles._pld
+    monkeypatch.setattr(profiles, "_pld", lambda *args: calls.append(1) or pld(*args))
     calibrate([Item("batch", Gaussian(), 200, sampling=Poisson(0.02))], Budget(1.0, 1e-5), REPLACE)
     calibrate([Item("batch", Gaussian(), 2, sampling=Poisson(1e-3))], Budget(0.1, 1e-7), ADD)
     assert len(calls) <= 30
@@ -206,7 +208,8 @@ def test_calibration_of_a_poisson_plan_is_cheap(monkeypatch):
 def test_gaussian_plans_do_not_import_the_accounting_library():
     code = (
         "import sys\n"
-        "from dpdist.privacy.plan import Item, calibrate\n"
+        "from dpdist.privacy.calibration import calibrate\n"
+        "from dpdist.privacy.plan import Item\n"
         "from dpdist.privacy.budget import Budget\n"
         "from dpdist.privacy.mechanisms import Gaussian\n"
         "calibrate([Item('x', Gaussian())], Budget(1.0, 1e-6))\n"

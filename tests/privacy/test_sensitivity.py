@@ -16,7 +16,6 @@ from sklearn.linear_model import Ridge
 import dpdist
 from dpdist.central.block_fits import BlockFit, Estimator, LeastSquares
 from dpdist.central.block_fits import Logistic as block_logistic
-from dpdist.central.columns import ClassCodes, features, targets
 from dpdist.central.combine import BlockEstimates, BlockSum
 from dpdist.central.coordinate_queries import CoordinateGradientSum, Shifted, State
 from dpdist.central.minimum_queries import Minimum, Objective, PerturbedMinimum, RowCount
@@ -26,6 +25,7 @@ from dpdist.central.smooth_queries import GradientDifference, LargestSquareSum
 from dpdist.engine.query import QUERIES, Query
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError
+from dpdist.fitting.columns import ClassCodes, features, targets
 from dpdist.kernels.coordinate_gradients import Residual
 from dpdist.kernels.truncation import HardClip, SmoothTruncation, SoftTruncation
 from dpdist.losses import Biweight, Huber, Logistic, SmoothedHinge, Squared

@@ -1,51 +1,30 @@
-"""Linear systems with noise, the scale of a generalised linear model, and the intermediate gradient method."""
+"""The noise level of a linear system, and the intermediate gradient method."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import expit
 
 from dpdist.constraints import L2Ball
-from dpdist.solvers.linear import noise_level, root_scale, wiener_solve
+from dpdist.solvers.linear import noise_level
 from dpdist.solvers.loops import drive, intermediate_gradient
 
 
-def test_without_noise_the_system_is_solved_on_the_range_of_the_matrix():
-    rng = np.random.default_rng(0)
-    A = rng.normal(size=(6, 4))
-    S = A @ A.T  # of rank 4
-    w = wiener_solve(S, S @ np.ones(6), 0.0, 0.0, 1.0)
-    assert np.allclose(S @ w, S @ np.ones(6)) and np.isfinite(w).all()
-    assert np.allclose(wiener_solve(-np.eye(3), np.ones(3), 0.0, 0.1, 1.0), 0)
-
-
-def test_the_noise_aware_solution_is_the_best_of_its_kind():
+def test_the_level_is_where_directions_should_count_half():
     """For diagonal S and random w of the assumed size, no other level does better on average."""
     rng = np.random.default_rng(1)
     d, noise, size = 20, 0.05, 2.0
-    S = np.diag(np.geomspace(1, 1e-3, d))
+    values = np.geomspace(1, 1e-3, d)
     level = noise_level(d, 0.0, noise, size)
     errors = dict.fromkeys((0.25, 1.0, 4.0), 0.0)
     for _ in range(400):
         w = rng.normal(size=d) * size / np.sqrt(d)
-        b = S @ w + noise * rng.normal(size=d)
+        b = values * w + noise * rng.normal(size=d)
         for factor in errors:
-            errors[factor] += float(np.sum((wiener_solve(S, b, 0.0, noise * factor, size) - w) ** 2))
+            errors[factor] += float(np.sum((values / (values**2 + (factor * level) ** 2) * b - w) ** 2))
     assert min(errors, key=errors.__getitem__) == 1.0
     assert np.isclose(level**2, d * noise**2 / size**2)
     assert np.isclose(noise_level(d, 0.3, 0.4, 1.0), np.sqrt(d) * 0.5)
-
-
-def test_the_scale_turns_least_squares_into_logistic_coefficients():
-    rng = np.random.default_rng(2)
-    w = np.array([0.8, -0.5])
-    X = rng.normal(size=(400_000, 2))
-    p = expit(X @ w)
-    least_squares = np.linalg.solve(X.T @ X, X.T @ p)
-    c, found = root_scale(lambda u: expit(u) * expit(-u), X @ least_squares)
-    assert found and np.allclose(c * least_squares, w, atol=0.02)
-    assert root_scale(lambda u: np.zeros_like(u), X[:, 0]) == (pytest.approx(1e-3), False)
 
 
 @pytest.mark.parametrize("power", [1.0, 1.5, 2.0])

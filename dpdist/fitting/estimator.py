@@ -1,4 +1,4 @@
-"""What every estimator with a trusted coordinator shares: one run from the opened ledger to the stored guarantee.
+"""What every estimator shares: one run from the opened ledger to the stored guarantee.
 
 `PrivateEstimator` knows the parameters that all of them have (budget, relation, ledger, cluster ...) and keeps
 scikit-learn's conventions for them. A subclass says what is asked of the rows and what becomes of the answers.
@@ -14,14 +14,14 @@ from typing import Any
 
 from sklearn.base import clone
 
-from dpdist.central.course import Door
-from dpdist.central.parameters import check_count
-from dpdist.central.representation import ReadableFit
 from dpdist.data import Dataset
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.progress import Asked, Event, Released, watching
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, MissingBound
+from dpdist.fitting.door import Door
+from dpdist.fitting.parameters import check_count
+from dpdist.fitting.representation import ReadableFit
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.plan import Item

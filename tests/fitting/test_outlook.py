@@ -7,8 +7,8 @@ import math
 import pytest
 
 from dpdist import LogisticRegression
-from dpdist.central.outlook import MOST_ROWS, PRECISION, outlook
-from dpdist.privacy import plan
+from dpdist.fitting.outlook import MOST_ROWS, PRECISION, outlook
+from dpdist.privacy import calibration
 from dpdist.privacy.accounting import gdp_mu
 
 DELTA = 1e-6
@@ -68,10 +68,10 @@ def test_errors_that_are_fine_or_unknown_are_asked_for_once():
 @pytest.mark.parametrize("options", [{"rows": "sample"}, {"solver": "svrg"}, {"solver": "svrg++"}])
 def test_few_plans_are_calibrated_for_methods_that_sample(options):
     """Each takes a good part of a second."""
-    before = plan._calibrated.cache_info().misses
+    before = calibration._calibrated.cache_info().misses
     common = {"classes": [0, 1], "row_norm": 1.0, "epsilon": 0.0501, "delta": DELTA}
     look = LogisticRegression(**common, **options).outlook(301, 50)
-    assert plan._calibrated.cache_info().misses - before <= 9
+    assert calibration._calibrated.cache_info().misses - before <= 9
     assert look.n_needed > 1000
     better = LogisticRegression(**common, **options).outlook(int(look.n_needed * 1.1), 50)
     assert better.predicted_error < better.trivial_error / 2

@@ -11,6 +11,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import validate_data
 
@@ -57,6 +58,12 @@ def as_dataset(estimator: Any, X: Any, y: Any = None, *, labels: bool = True) ->
         if hasattr(estimator, "feature_names_in_"):  # of an earlier fit to a frame
             del estimator.feature_names_in_
     return dataset
+
+
+def check_public_rows(rows: NDArray[Any], n_features: int) -> None:
+    """Rows of other people, which are public."""
+    if rows.ndim != 2 or rows.shape[1] != n_features or len(rows) == 0:
+        raise DataError(f"public_X must have rows of {n_features} features, got shape {rows.shape}")
 
 
 def _feature_array(X: Any) -> Any:

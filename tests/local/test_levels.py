@@ -1,4 +1,4 @@
-"""Means of users with different public levels of privacy."""
+"""Users with different public levels of privacy."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pytest
 from dpdist.errors import BudgetError, DataError
 from dpdist.local import Mean
 from dpdist.local.entries import Ball, Box
-from dpdist.local.mean_levels import KINDS, LeveledEntries, MeanLevels
+from dpdist.local.levels import Leveled, Levels
+from dpdist.local.mean import SCALARS, VECTORS
 from dpdist.local.protocol import LocalProtocol
 from dpdist.privacy.draws import StreamDraws
 
 LEVELS = (0.5, 2.0, 4.0)
+KINDS = SCALARS | VECTORS
 
 
 def draws(seed: int = 0) -> StreamDraws:
@@ -24,8 +26,8 @@ def draws(seed: int = 0) -> StreamDraws:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_user_is_randomised_at_the_largest_level_allowed(kind):
     size = 1 if KINDS[kind].domain == "box" else 3
-    randomiser = MeanLevels(size, LEVELS[-1], LEVELS, kind)
-    statistic = LeveledEntries((Box if size == 1 else Ball)(size), LEVELS)
+    randomiser = Levels(KINDS[kind](size, LEVELS[-1]), LEVELS)
+    statistic = Leveled((Box if size == 1 else Ball)(size), LEVELS)
     protocol = LocalProtocol(statistic, randomiser)
     asked = np.array([0.1, 0.5, 1.9, 2.0, 3.0, 4.0, 9.0, np.nan, np.inf, -1.0])
     block = {"X": np.random.default_rng(0).uniform(-0.5, 0.5, (len(asked), size)), "y": asked}

@@ -1,0 +1,85 @@
+"""Checks of public parameters, made before any data is read and anything is charged."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+from dpdist.errors import BudgetError, MissingBound
+
+SMALLEST, LARGEST = 1e-60, 1e60
+"""Bounds outside this range would overflow or vanish when they are squared."""
+
+
+def check_bound(name: str, value: Any) -> None:
+    """A public bound: a positive number that can be squared."""
+    if not _is_real(value) or not SMALLEST <= value <= LARGEST:
+        raise MissingBound(f"{name} must be a positive finite number (between 1e-60 and 1e60), got {value!r}")
+
+
+def check_between(name: str, value: Any, low: float, high: float = math.inf) -> None:
+    """A number in ``[low, high]``."""
+    if not _is_real(value) or not low <= value <= high or math.isinf(value):
+        raise BudgetError(f"{name} must be a number from {low:g} to {high:g}, got {value!r}")
+
+
+def check_count(name: str, value: Any, low: int = 1) -> None:
+    """A whole number of at least ``low``."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < low:
+        raise BudgetError(f"{name} must be a whole number of at least {low}, got {value!r}")
+
+
+def check_offers(name: str, value: Any, method: str, examples: str) -> None:
+    """An object with the method that a loop will call."""
+    if not callable(getattr(value, method, None)):
+        raise BudgetError(f"{name} must have a method {method!r}, for example {examples}; got {value!r}")
+
+
+def choice(name: str, value: str, allowed: Sequence[str]) -> str:
+    """``value``, or the error that names what there is."""
+    if value not in allowed:
+        raise BudgetError(f"{name}={value!r} is not known; choose one of {', '.join(map(repr, allowed))}")
+    return value
+
+
+def need_bound(name: str, value: Any, meaning: str | None = None) -> float:
+    """A public bound that was given; ``meaning`` is for the error, by default as in `BOUNDS`."""
+    if value is None:
+        raise MissingBound(f"{name} is missing: {meaning or BOUNDS[name]}")
+    check_bound(name, value)
+    return float(value)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isnan(value)
+
+
+BOUNDS = {
+    "row_norm": (
+        "pass a public bound on the l2 norm of a row's features, known without looking at the data (1.0 for normalised "
+        "rows, sqrt(n_features) for features in [-1, 1]); longer rows are scaled down to it. It is never taken from "
+        "the data, because a bound that follows the data leaks it"
+    ),
+    "feature_bound": (
+        "pass a public bound on the size of a single feature, about two or three times its usual size; larger entries "
+        "are cut off at it"
+    ),
+    "residual_bound": (
+        "pass a public bound on the difference of label and prediction, about the usual size of the labels; larger "
+        "residuals are cut off at it"
+    ),
+    "second_moment": (
+        "pass a public guess of the mean square of a coordinate of a row's gradient (in the units of the labels times "
+        "the features); it sets the scale beyond which contributions are damped, and may be wrong by a factor of 10"
+    ),
+    "constraint": "this solver needs a bounded set, for example constraint=L1Ball(1.0)",
+    "n_nonzero": "pass how many coefficients may differ from 0, about twice as many as are expected to matter",
+    "clip_norm": (
+        "pass a public bound on the l2 norm of a row's gradient (largest residual that should count, times row_norm); "
+        "larger gradients are scaled down to it"
+    ),
+    "label_bound": "pass a public bound on the size of a label; larger ones are clipped to it",
+}
+"""What each public bound is, for whoever forgot it."""

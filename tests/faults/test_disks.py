@@ -1,0 +1,139 @@
+"""Disks that are full: small file systems in memory, filled to the last byte in the middle of a run. Needs root."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpdist import Dataset, Ledger
+from dpdist.engine.progress import Charged, Loading, Planned, watching
+from dpdist.errors import DpdistError, LedgerError
+from dpdist.pipeline.job import load_job
+from dpdist.pipeline.run import run_job
+from tests.faults import jobs
+
+pytestmark = [pytest.mark.faults, pytest.mark.skipif(os.getuid() != 0, reason="mounts a file system: needs root")]
+
+
+class SmallDisk:
+    """A file system of 2 MB."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)], check=True)
+
+    def fill(self) -> None:
+        with open(self.folder / "filler", "ab", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(4096))
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+
+    def empty(self) -> None:
+        (self.folder / "filler").unlink()
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", "-l", str(self.folder)], check=True)
+
+
+@pytest.fixture
+def disk(place: Path) -> Iterator[SmallDisk]:
+    disk = SmallDisk(place / "small")
+    try:
+        yield disk
+    finally:
+        disk.unmount()
+
+
+def run(place: Path, ledger: Ledger) -> np.ndarray:
+    try:
+        return jobs.run(place / "rows.zarr", ledger, "run")
+    finally:
+        ledger.close()
+
+
+def test_under_the_ledger_when_the_charge_is_due(place, disk, healthy):
+    path = disk.folder / "ledger.sqlite"
+    Ledger(path).close()
+    seen = []
+
+    def strike(event: object) -> None:
+        seen.append(event)
+        if isinstance(event, Loading):
+            disk.fill()
+
+    with watching(strike), pytest.raises(LedgerError, match="full") as stopped:
+        run(place, Ledger(path))
+    assert "\n" not in str(stopped.value) and not any(isinstance(event, Charged) for event in seen)
+    disk.empty()
+    ledger = Ledger(path)
+    assert ledger.datasets() == []
+    healthy(run(place, ledger), path)
+
+
+def test_under_the_ledger_in_the_middle_of_a_run(place, disk, healthy):
+    path = disk.folder / "ledger.sqlite"
+    with jobs.at_release(3, disk.fill), pytest.raises(LedgerError, match="full"):
+        run(place, Ledger(path))
+    disk.empty()
+    before = jobs.on_file(path)
+    assert 3 <= len(before) < jobs.N_ROUNDS
+    values = run(place, Ledger(path))
+    assert jobs.on_file(path).items() >= before.items()
+    healthy(values, path)
+
+
+def test_under_the_journal(place, disk, secrets, expected):
+    ledger, journal = place / "ledger.sqlite", disk.folder / "journal.sqlite"
+    with jobs.at_release(3, disk.fill), pytest.raises(LedgerError, match="full"):
+        run(place, Ledger(ledger, journal=journal))
+    disk.empty()
+    before = jobs.on_file(journal)
+    assert 3 <= len(before) < jobs.N_ROUNDS
+    assert np.array_equal(run(place, Ledger(ledger, journal=journal)), expected)
+    assert jobs.on_file(journal).items() >= before.items()
+    book = Ledger(ledger)
+    (charge,) = book.history(Dataset.open(str(place / "rows.zarr")).id)
+    assert len(charge.releases) == jobs.N_ROUNDS
+    assert secrets.found_in(place, skip=[place / "rows.zarr"]) == []
+
+
+def test_under_the_run_directory(place, disk, secrets):
+    X = jobs.data()
+    Dataset.from_arrays(place / "labelled.zarr", X=X, y=(X[:, 0] > 0).astype(int), partition_rows=jobs.PARTITION)
+    job = {
+        "method": "dp-gd",
+        "data": {"path": str(place / "labelled.zarr")},
+        "params": {"classes": [0, 1], "row_norm": 1.0, "n_rounds": 4},
+        "budget": {"epsilon": 1.0, "delta": 1e-6},
+        "ledger": str(place / "ledger.sqlite"),
+        "output": str(disk.folder / "run"),
+    }
+    (place / "job.yaml").write_text(json.dumps(job))
+    asked = load_job(place / "job.yaml")
+
+    def strike(event: object) -> None:
+        if isinstance(event, Planned):
+            disk.fill()
+
+    with watching(strike), pytest.raises((DpdistError, OSError)) as stopped:
+        run_job(asked)
+    assert isinstance(stopped.value, DpdistError) or stopped.value.errno == errno.ENOSPC
+    before = jobs.on_file(place / "ledger.sqlite")
+    assert len(before) == 5, "everything was released and is in the journal"
+    disk.empty()
+    record = run_job(asked, resume=True)
+    assert record["status"] == "done" and jobs.on_file(place / "ledger.sqlite") == before
+    book = Ledger(place / "ledger.sqlite")
+    assert len(book.history(Dataset.open(str(place / "labelled.zarr")).id)) == 1
+    skip = [place / "rows.zarr", place / "labelled.zarr"]
+    assert secrets.found_in(place, skip=skip) == []

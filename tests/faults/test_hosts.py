@@ -1,0 +1,91 @@
+"""Hosts that are cut off silently, for ever or for a while: no packet says so, only time does. Needs root."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpdist import Ledger
+from dpdist.errors import ClusterError
+from tests.faults import jobs
+from tests.faults.cluster import make_certificates
+from tests.faults.hosts import USABLE, Hosts
+
+pytestmark = [pytest.mark.faults, pytest.mark.skipif(not USABLE, reason="makes network namespaces: needs root")]
+TTL = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "15s"}
+
+
+def run(place: Path, hosts: Hosts, cluster=None) -> np.ndarray:
+    ledger = Ledger(place / "ledger.sqlite")
+    try:
+        return jobs.run(place / "rows.zarr", ledger, "run", cluster or hosts.address, seconds=0.05)
+    finally:
+        ledger.close()
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "tls"])
+def test_a_worker_cut_off_for_ever(place, healthy, tmp_path, encrypted):
+    keys = make_certificates(tmp_path, "ours") if encrypted else None
+    with Hosts(place, 3, TTL, keys) as hosts:
+        hosts.ready()
+        times = []
+
+        def cut() -> None:
+            times.append(time.monotonic())
+            threading.Timer(0.1, hosts.cut, [2]).start()
+
+        with jobs.at_release(3, cut):
+            values = run(place, hosts, None if keys is None else keys.cluster(hosts.address))
+        stall = time.monotonic() - times[0]
+    print(f"stall {stall:.1f} s")
+    assert stall < 60
+    healthy(values)
+
+
+def test_a_worker_cut_off_for_a_while(place, healthy):
+    with Hosts(place, 3, TTL) as hosts:
+        hosts.ready()
+
+        def cut() -> None:
+            hosts.cut(2)
+            threading.Timer(6.0, hosts.heal, [2]).start()
+
+        with jobs.at_release(3, cut):
+            values = run(place, hosts)
+        with hosts.client() as client:
+            assert len(client.nthreads()) == 3, "nobody was lost"
+    healthy(values)
+
+
+def test_the_scheduler_cut_off_for_a_while(place, healthy):
+    with Hosts(place, 2, TTL) as hosts:
+        hosts.ready()
+
+        def cut() -> None:
+            hosts.cut(0)
+            threading.Timer(6.0, hosts.heal, [0]).start()
+
+        with jobs.at_release(3, cut):
+            values = run(place, hosts)
+    healthy(values)
+
+
+def test_the_scheduler_cut_off_for_ever(place, healthy, monkeypatch):
+    """One clear error after Dask's own time-outs (about 40 s); on another cluster the run goes on."""
+    with Hosts(place, 2, TTL) as hosts:
+        hosts.ready()
+        began = time.monotonic()
+        with jobs.at_release(3, lambda: hosts.cut(0)), pytest.raises(ClusterError, match="same run_id") as stopped:
+            run(place, hosts)
+        print(f"noticed after {time.monotonic() - began:.1f} s: {stopped.value}")
+    before = jobs.on_file(place / "ledger.sqlite")
+    assert len(before) == 3
+    ledger = Ledger(place / "ledger.sqlite")
+    values = jobs.run(place / "rows.zarr", ledger, "run", "threads")
+    ledger.close()
+    assert jobs.on_file(place / "ledger.sqlite").items() >= before.items()
+    healthy(values)
