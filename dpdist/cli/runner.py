@@ -1,0 +1,69 @@
+"""What the runner pod of ``dpdist submit`` runs: ``python -m dpdist.cli.runner --workers N -- JOB [OPTIONS OF RUN]``.
+
+It waits for the cluster of the attempt, runs ``dpdist run JOB --resume`` there, and tells by its exit code whether
+another attempt can help: 75 (try again) for a cluster, a ledger or a store that failed it, else that of ``dpdist run``.
+What is worth keeping stands in the pod's termination message, where it can be read without the run's storage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from dpdist.cli import errors, main
+from dpdist.errors import ClusterError, LedgerError
+
+TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
+MESSAGE = Path("/dev/termination-log")
+"""Where Kubernetes reads the last words of a container."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Wait, then run the job, and return the exit code."""
+    try:
+        with errors.stoppable(), errors.plain_warnings(), _command.make_context("dpdist.cli.runner", [*arguments]) as c:
+            _command.invoke(c)
+        return errors.DONE
+    except (ClusterError, LedgerError) as error:
+        _last_words(error=str(error))
+        errors.report(error)
+        return TRY_AGAIN
+    except BaseException as error:
+        code = errors.report(error)
+        known = isinstance(error, errors.DpdistError)  # the text of any other may quote values
+        _last_words(error=str(error) if known else type(error).__name__)
+        return code
+
+
+@click.command()
+@click.option("--workers", type=int, required=True)
+@click.option("--patience", type=float, default=600.0)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def _command(workers: int, patience: float, words: tuple[str, ...]) -> None:
+    import dpdist.central
+    import dpdist.local  # noqa: F401 - imported while the workers import theirs
+    from dpdist.engine.waiting import wait_for_workers
+
+    address = os.environ["DASK_SCHEDULER_ADDRESS"]
+    found = wait_for_workers(address, workers, patience)
+    click.echo(f"workers: {found} of {workers}", err=True)
+    words = ("run", *words, "--scheduler", address, "--resume")
+    with main.make_context("dpdist", list(words)) as context:
+        main.invoke(context)
+    output = words[words.index("--output") + 1]
+    if (record := Path(output, "run.json")).is_file():
+        _last_words(run_id=json.loads(record.read_text(encoding="utf-8"))["run_id"])
+
+
+def _last_words(**what: str) -> None:
+    if MESSAGE.exists():  # 4096 bytes are kept
+        MESSAGE.write_text(json.dumps({name: text[:3000] for name, text in what.items()}), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

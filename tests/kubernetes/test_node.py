@@ -1,0 +1,313 @@
+"""Runs in real pods, through the real operator: they succeed, lose a worker, lose their runner, are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpdist import Budget, Dataset, Ledger
+from tests.kubernetes.cluster import USER, Node, for_old_api
+from tests.kubernetes.conftest import DEPLOY
+from tests.kubernetes.kustomize import build, documents, identity, merged
+
+pytestmark = pytest.mark.kubernetes
+
+N_ROUNDS = 160
+JOB = f"""
+method: dp-gd
+data: {{path: /data/rows.zarr}}
+params: {{classes: [0, 1], row_norm: 1.0, n_rounds: {N_ROUNDS}}}
+budget: {{epsilon: 1.0, delta: 1.0e-6}}
+"""
+
+
+class Place:
+    """A node with a dataset and jobs."""
+
+    def __init__(self, node: Node, folder: Any) -> None:
+        self.node = node
+        self.runs, self.data = node.volume("dpdist-runs"), node.volume("dpdist-data")
+        self.job = folder / "job.yaml"
+        self.job.write_text(JOB)
+        X = np.random.default_rng(0).normal(size=(300_000, 10)) / 2
+        Dataset.from_arrays(self.data / "rows.zarr", X=X, y=(X[:, 0] > 0).astype(int), partition_rows=10_000)
+        for path in (self.data, *self.data.rglob("*")):
+            os.chown(path, USER, USER)
+
+    def dpdist(self, *words: object) -> list[str]:
+        return [sys.executable, "-m", "dpdist.cli", *map(str, words), "--namespace", "dpdist"]
+
+    def submit(self, name: str, *words: object) -> subprocess.Popen[str]:
+        """Start `dpdist submit --wait` of the job."""
+        command = self.dpdist("submit", self.job, "--name", name, "--output", f"/runs/{name}", "--wait", *words)
+        self.process = self.node.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return self.process
+
+    def attempts(self, name: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.node.run(*self.dpdist("status", name, "--json")).stdout)
+        return found
+
+    def record(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.runs / name / "run.json").read_text())
+        return found
+
+    def values(self) -> dict[str, bytes]:
+        """Every value that was released so far, by its id."""
+        path = self.runs / "ledger.sqlite"
+        if not path.exists():
+            return {}
+        with closing(sqlite3.connect(path, timeout=30)) as db:
+            try:
+                return dict(db.execute("SELECT release_id, bytes FROM dpdist_values"))
+            except sqlite3.OperationalError:  # not made yet
+                return {}
+
+    def until(self, more: int, patience: float = 120) -> None:
+        """Wait until so many values are released in addition."""
+        before, give_up = len(self.values()), time.monotonic() + patience
+        while len(self.values()) < before + more:
+            if self.process.poll() is not None:
+                raise AssertionError(f"the run ended: {self.process.communicate()}")
+            if time.monotonic() > give_up:
+                pods = self.node.kubectl("get", "pods", "-n", "dpdist")
+                raise AssertionError(f"{len(self.values()) - before} of {more} values;\n{pods}")
+            time.sleep(0.05)
+
+    def charged(self) -> dict[str, int]:
+        """Number of releases of every run on file."""
+        with closing(Ledger(str(self.runs / "ledger.sqlite"))) as ledger:
+            return {run.run_id: len(run.releases) for run in ledger.history(self.dataset_id())}
+
+    def dataset_id(self) -> str:
+        return Dataset.open(self.data / "rows.zarr").id
+
+
+@pytest.fixture(scope="module")
+def place(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    yield Place(node, tmp_path_factory.mktemp("jobs"))
+
+
+def ended(process: subprocess.Popen[str], patience: float = 240) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=patience)
+    return process.returncode, out, err
+
+
+def test_a_job_succeeds(place, numbers):
+    began = time.monotonic()
+    code, out, err = ended(place.submit("plain"))
+    numbers["submit to result (s)"] = round(time.monotonic() - began, 1)
+    assert code == 0 and "plain: done after 1 attempt" in out, err
+    record = place.record("plain")
+    numbers["of which dpdist run (s)"] = record["seconds"]
+    assert record["status"] == "done" and place.charged() == {record["run_id"]: N_ROUNDS + 1}
+    [attempt] = place.attempts("plain")
+    assert (attempt["state"], attempt["exit_code"], attempt["run_id"]) == ("done", 0, record["run_id"])
+    assert "Released" in place.node.run(*place.dpdist("logs", "plain")).stdout
+    give_up = time.monotonic() + 60
+    while place.node.get("daskclusters", "-n", "dpdist")["items"]:
+        assert time.monotonic() < give_up
+        time.sleep(0.5)
+
+
+def test_a_lost_worker_is_replaced(place, numbers):
+    before, rounds = set(place.charged()), 4 * N_ROUNDS
+    process = place.submit("worker", "--set", f"params.n_rounds={rounds}")
+    place.until(30)
+    pods = place.node.get("pods", "-n", "dpdist", "-l", "dpdist/run=worker,dask.org/component=worker")["items"]
+    names = [pod["metadata"]["name"] for pod in pods]
+    # it runs as nobody in particular and cannot write beside /tmp
+    shell = ("sh", "-c", "id -u; mkdir /opt/x || mkdir /tmp/x && echo writes to /tmp only")
+    said = place.node.kubectl("exec", "-n", "dpdist", names[0], "--", *shell)
+    assert said.split("\n", 1) == [str(USER), "writes to /tmp only\n"]
+    released, times = len(place.values()), [time.monotonic()]
+
+    def watch() -> None:
+        seen = 0
+        while process.poll() is None:
+            now = len(place.values())
+            if now != seen:
+                seen = now
+                times.append(time.monotonic())
+            time.sleep(0.02)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    place.node.kubectl("delete", "pod", "-n", "dpdist", "--force", "--grace-period=0", names[0])
+    code, out, err = ended(process)
+    watcher.join()
+    assert code == 0 and "done after 1 attempt" in out, err
+    assert len(place.values()) - released > N_ROUNDS  # it was lost in the middle
+    numbers["stall after a worker was killed (s)"] = round(float(np.diff(times[:-1]).max()), 1)
+    [mine] = set(place.charged()) - before
+    assert place.charged()[mine] == rounds + 1
+
+
+def test_a_lost_scheduler(place, numbers):
+    before, rounds = set(place.charged()), 4 * N_ROUNDS
+    process = place.submit("scheduler", "--retries", 2, "--set", f"params.n_rounds={rounds}")
+    place.until(20)
+    [pod] = place.node.get("pods", "-n", "dpdist", "-l", "dpdist/run=scheduler,dask.org/component=scheduler")["items"]
+    place.node.kubectl("delete", "pod", "-n", "dpdist", "--force", "--grace-period=0", pod["metadata"]["name"])
+    killed = time.monotonic()
+    place.until(1)
+    numbers["stall after the scheduler was killed (s)"] = round(time.monotonic() - killed, 1)
+    code, _, err = ended(process)
+    assert code == 0, err
+    numbers["attempts after the scheduler was killed"] = len(place.attempts("scheduler"))
+    [mine] = set(place.charged()) - before
+    assert place.charged()[mine] == rounds + 1
+
+
+def test_a_killed_runner_is_resumed_with_the_same_releases(place, numbers):
+    before, values = set(place.charged()), place.values()
+    rng = np.random.default_rng()
+    began = time.monotonic()
+    process = place.submit("runner", "--retries", 9)
+    seen: dict[str, bytes] = {}
+    kills, stalls = 3, []
+    for kill in range(kills):
+        place.until(int(rng.integers(1, N_ROUNDS // (kills + 1))))
+        time.sleep(rng.uniform(0, 0.2))
+        pod = f"runner-{kill + 1}-runner"
+        place.node.kubectl("delete", "pod", "-n", "dpdist", "--force", "--grace-period=0", "--wait=false", pod)
+        killed = time.monotonic()
+        time.sleep(2)  # until the process is gone for certain
+        now = {key: value for key, value in place.values().items() if key not in values}
+        assert all(now[key] == value for key, value in seen.items())
+        seen = now
+        place.until(1)
+        stalls.append(round(time.monotonic() - killed, 1))
+    code, out, err = ended(process)
+    numbers["submit to result with 3 killed runners (s)"] = round(time.monotonic() - began, 1)
+    numbers["stalls after a runner was killed (s)"] = stalls
+    assert code == 0 and f"done after {kills + 1} attempts" in out, err
+    [mine] = set(place.charged()) - before  # one charge
+    assert mine == place.record("runner")["run_id"] and place.charged()[mine] == N_ROUNDS + 1
+    last = {key: value for key, value in place.values().items() if key not in values}
+    assert len(last) == N_ROUNDS + 1 and all(last[key] == value for key, value in seen.items())
+    states = [attempt["state"] for attempt in place.attempts("runner")]
+    assert states == ["lost"] * kills + ["done"]
+
+
+def test_a_terminated_runner_keeps_its_run(place):
+    """An evicted pod gets SIGTERM first, and dpdist run then tidies up."""
+    before = set(place.charged())
+    process = place.submit("evicted", "--retries", 2)
+    place.until(20)
+    place.node.kubectl("delete", "pod", "-n", "dpdist", "--wait=false", "evicted-1-runner")
+    code, out, err = ended(process)
+    assert code == 0 and "done after 2 attempts" in out, err
+    assert len(set(place.charged()) - before) == 1
+    # the operator does not see that such a pod ended, and would keep its cluster
+    assert not place.node.get("daskclusters", "-n", "dpdist", "-l", "dpdist/run=evicted,dpdist/attempt=1")["items"]
+
+
+FILL = """
+import os, time
+for _ in range(40):  # each smaller than the runner: the kernel ends the largest process
+    if os.fork() == 0:
+        x = bytearray(b"1") * (100 << 20)
+        time.sleep(60)
+        os._exit(0)
+    time.sleep(0.05)
+time.sleep(60)
+"""
+
+
+def test_a_runner_that_runs_out_of_memory_is_tried_again(place):
+    process = place.submit("memory", "--retries", 1)
+    place.until(5)
+    place.node.run("kubectl", "exec", "-n", "dpdist", "memory-1-runner", "--", "python", "-c", FILL, check=False)
+    code, out, err = ended(process)
+    assert code == 0 and "done after 2 attempts" in out and "OOMKilled" in err, out + err
+
+
+def test_a_job_that_fails_says_so_and_is_not_tried_again(place, numbers):
+    place.job.write_text(JOB.replace("rows.zarr", "missing.zarr"))
+    began = time.monotonic()
+    code, _, err = ended(place.submit("wrong", "--retries", 3))
+    numbers["submit to the report of a failure (s)"] = round(time.monotonic() - began, 1)
+    place.job.write_text(JOB)
+    assert code == 2 and "missing.zarr" in err, err
+    [attempt] = place.attempts("wrong")
+    assert (attempt["state"], attempt["exit_code"]) == ("failed", 2) and "missing.zarr" in attempt["reason"]
+    status = place.node.kubectl("get", "daskjob", "-n", "dpdist", "wrong-1", "-o", "jsonpath={.status.jobStatus}")
+    assert status == "Failed"
+
+
+def test_a_nightly_run(place, numbers):
+    """A Job of the CronJob submits with the rights of its service account, and what it made goes with it."""
+    cron = ("create", "job", "-n", "dpdist", "night", "--from=cronjob/dpdist-nightly")
+    began = time.monotonic()
+    place.node.kubectl(*cron)
+    place.node.kubectl("wait", "-n", "dpdist", "--for=condition=complete", "--timeout=240s", "job/night")
+    numbers["nightly Job to result (s)"] = round(time.monotonic() - began, 1)
+    assert place.record("night")["status"] == "done"
+    assert [attempt["state"] for attempt in place.attempts("night")] == ["done"]
+    place.node.kubectl("delete", "job", "-n", "dpdist", "night")
+    give_up = time.monotonic() + 60
+    while place.node.get("daskjobs,configmaps,pods", "-n", "dpdist", "-l", "dpdist/run=night")["items"]:
+        assert time.monotonic() < give_up
+        time.sleep(0.5)
+
+
+def test_cancel(place):
+    process = place.submit("cancelled", "--retries", 3)
+    place.until(5)
+    assert "cancelled attempt 1" in place.node.run(*place.dpdist("cancel", "cancelled")).stdout
+    code, _, err = ended(process)
+    assert code == 2 and "was cancelled" in err
+
+
+def test_what_the_ledger_refuses(place):
+    charged = place.charged()
+    with closing(Ledger(str(place.runs / "ledger.sqlite"))) as ledger:
+        ledger.set_limit(place.dataset_id(), Budget(len(charged) + 0.5, 1e-3))
+    code, _, err = ended(place.submit("refused", "--retries", 3))
+    with closing(Ledger(str(place.runs / "ledger.sqlite"))) as ledger:
+        ledger.set_limit(place.dataset_id(), Budget(100, 1e-3))
+    assert code == 3 and len(place.attempts("refused")) == 1, err
+    assert place.charged() == charged and not (place.runs / "refused").exists()
+
+
+def test_with_tls(place):
+    """The production overlay's certificates on this node."""
+    certificates = place.job.parent
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+    openssl = ["openssl", "req", "-x509", *key, "-subj", "/CN=dpdist"]
+    subprocess.run(
+        [*openssl, "-keyout", certificates / "k", "-out", certificates / "c"], check=True, capture_output=True
+    )
+    pem, private = (certificates / "c").read_text(), (certificates / "k").read_text()
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "dpdist-tls", "namespace": "dpdist"},
+        "stringData": {"ca.crt": pem, "tls.crt": pem, "tls.key": private},
+    }
+    objects = build(DEPLOY / "overlays/laptop")
+    for change in documents(DEPLOY / "overlays/production/tls.yaml"):
+        [target] = [each for each in objects if identity(each) == identity(change)]
+        objects[objects.index(target)] = merged(target, change)
+    place.node.apply([secret, *for_old_api(objects)])
+    process = place.submit("tls")
+    place.until(20)
+    log = place.node.kubectl("logs", "-n", "dpdist", "deployment/tls-1-scheduler")
+    assert "tls://" in log and "tcp://" not in log
+    [pod] = place.node.get("pods", "-n", "dpdist", "-l", "dpdist/run=tls,dask.org/component=scheduler")["items"]
+    client = f"from distributed import Client; Client('tcp://{pod['status']['podIP']}:8786', timeout=4)"
+    refused = place.node.run(sys.executable, "-c", client, check=False)
+    assert refused.returncode != 0
+    code, out, err = ended(process)
+    assert code == 0 and "done after 1 attempt" in out, err
