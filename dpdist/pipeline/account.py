@@ -62,8 +62,8 @@ def shown_limit(limit: Limit | None) -> dict[str, float] | None:
 
 
 def is_charged(path: str, dataset_id: str, run_id: str) -> bool:
-    """Whether a run is on file."""
-    if not Path(path).exists():
+    """Whether a run is on file; raises `LedgerError` where nobody can say."""
+    if not is_address(path) and not Path(path).exists():
         return False
     ledger = Ledger(path)
     try:

@@ -20,6 +20,8 @@ from dpdist import Dataset, LogisticRegression
 from dpdist.cli import main
 from dpdist.engine.progress import Charged, Event, Loading, Released, watching
 from dpdist.errors import BudgetExceeded, Fenced, LedgerError
+from dpdist.pipeline.job import load_job
+from dpdist.pipeline.run import run_job
 from dpdist.privacy import postgres
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.filter import Charge
@@ -221,6 +223,41 @@ def test_a_server_that_is_lost_between_releases_stops_the_run_and_the_same_run_g
     assert replayed[:2] == [True, True] and not any(replayed[2:])
     assert (model.coef_ == expected).all()
     assert Ledger(server.address).spent("restart").epsilon == pytest.approx(2.0)  # two runs, each charged once
+
+
+JOB = """
+method: dp-gd
+data: {{path: {data}, id: restart}}
+params: {{classes: [0, 1], row_norm: 1.0, n_rounds: 6}}
+budget: {{epsilon: 1.0, delta: 1.0e-6}}
+ledger: {ledger}
+output: {output}
+"""
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["server there", "server gone"])
+def test_a_job_that_is_ended_after_its_charge_is_resumed_and_not_paid_twice(server, tmp_path, monkeypatch, gone):
+    monkeypatch.setattr(postgres, "RECONNECT_FOR", 0.5)
+    X = np.random.default_rng(0).normal(size=(2000, 3))
+    Dataset.from_arrays(tmp_path / "rows.zarr", X=X, y=(X[:, 0] > 0).astype(int), dataset_id="restart")
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB.format(data=tmp_path / "rows.zarr", ledger=server.address, output=tmp_path / "out"))
+
+    def end(event: Event) -> None:
+        if isinstance(event, Released) and event.done == 2:
+            if gone:
+                server.stop("immediate")
+            raise KeyboardInterrupt
+
+    with watching(end), pytest.raises(KeyboardInterrupt):
+        run_job(load_job(path))
+    if gone:
+        server.start()
+    first = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert first["status"] == "started"
+    record = run_job(load_job(path), resume=True)
+    assert record["run_id"] == first["run_id"] and record["status"] == "done"
+    assert [run.run_id for run in Ledger(server.address).history("restart")] == [first["run_id"]]
 
 
 # -- servers and addresses that will not do -----------------------------------------------------------------------
