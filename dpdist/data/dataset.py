@@ -288,6 +288,8 @@ def _open_group(store: Location, storage_options: dict[str, Any] | None) -> zarr
         return store
     try:
         return zarr.open_group(**zarr_place(store, storage_options), mode="r")
+    except DataError:
+        raise
     except Exception as error:
         problem = type(error).__name__
     raise DataError(

@@ -140,6 +140,8 @@ def new_group(store: Location, storage_options: dict[str, Any] | None = None) ->
         return store.update_attributes(mark)
     try:
         return zarr.open_group(**zarr_place(store, storage_options), mode="w-", zarr_format=3, attributes=mark)
+    except DataError:
+        raise
     except FileExistsError:
         problem = "something is already stored there; choose another place, or delete it if its ledger is closed"
     except Exception as error:

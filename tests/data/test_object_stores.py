@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import secrets
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -103,6 +104,13 @@ def test_secrets_are_in_no_pickle_and_no_message(account, place, monkeypatch):
 def test_what_is_not_there_is_named(account, place):
     with pytest.raises(DataError, match="cannot open a Zarr group at s3://"):
         Dataset.open(place)
+
+
+def test_whoever_lacks_obstore_is_told(monkeypatch, place):
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    for use in (lambda: Dataset.open(place), lambda: Dataset.from_arrays(place, X=X)):
+        with pytest.raises(DataError, match=r"pip install 'dpdist\[s3\]'"):
+            use()
 
 
 # -- a store that fails -------------------------------------------------------------------------------------------
