@@ -73,6 +73,7 @@ def pod(phase, code=None, age=0.0, reason=None, message="", waiting=None, delete
     return {"metadata": meta, "status": {"phase": phase, "containerStatuses": [{"state": state}], "reason": why}}
 
 
+NOW = time.time()  # of the table, which is made when the module is imported
 TABLE = {
     # what the API says: state, and whether to try again
     "operator is slow": (dask_job(), None, "waiting", False),
@@ -106,7 +107,7 @@ TABLE = {
 @pytest.mark.parametrize("case", TABLE)
 def test_what_became_of_an_attempt(case):
     found, its_pod, state, again = TABLE[case]
-    attempt = attempt_of(found, its_pod, time.time())
+    attempt = attempt_of(found, its_pod, NOW)
     assert (attempt.state, attempt.again, attempt.number) == (state, again, 2), attempt
     assert attempt.over == (state not in ("waiting", "running"))
 
