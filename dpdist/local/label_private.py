@@ -116,6 +116,11 @@ class LabelReports(LocalProtocol):
     protects: ClassVar[str] = "the label (the features are taken for public)"
 
     @property
+    def has_sums(self) -> bool:
+        """No: the products of reports and features have a law of their own."""
+        return False
+
+    @property
     def feature_grid(self) -> float:
         """Unit of a feature."""
         return 1.0 if self.whole else power_grid(self.feature_bound, FACTOR_BITS)

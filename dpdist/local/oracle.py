@@ -6,6 +6,7 @@ import functools
 import math
 import numbers
 from abc import abstractmethod
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -26,6 +27,7 @@ def odds(epsilon: float) -> Fraction:
     return Fraction(math.exp(epsilon)) * (1 - Fraction(1, 2**50))
 
 
+@dataclass(frozen=True)
 class FrequencyOracle(Randomiser):
     """A randomiser of categories, whose decoder estimates how frequent each of them is.
 
@@ -37,10 +39,10 @@ class FrequencyOracle(Randomiser):
         From 1e-6 to 100.
     """
 
-    domain: ClassVar[Domain] = "category"
+    size: int
+    epsilon: float
 
-    def __init__(self, size: int, epsilon: float) -> None:  # what the dataclasses below have
-        raise NotImplementedError
+    domain: ClassVar[Domain] = "category"
 
     def __post_init__(self) -> None:
         if not isinstance(self.size, numbers.Integral) or self.size < 2:

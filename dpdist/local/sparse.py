@@ -78,7 +78,8 @@ class SparseRegression(RegressorMixin, LocalEstimator):
         "public-covariance"; for a general design with unknown covariance "statistics" up to 30 features and
         "two-phase" beyond; otherwise "iht" with four rounds, "two-phase" or a single round, by the predicted noise.
     private : {"record", "label"}
-        "label": features are public, and the guarantee covers the label only.
+        "label": features are public, and the guarantee covers the label only: exact sums of features are released. In
+        the ledger such a run counts like any other, so keep datasets whose features are private out of it.
     link : Link or {"identity", "wave"}
         f; see `dpdist.local.links`.
     link_mode : {"invert", "gradient"}

@@ -108,6 +108,9 @@ def test_no_sums_without_reports():
     data, _ = design(2000, 5, 1, 0)
     with pytest.raises(BudgetError, match="fidelity"):
         SparseRegression(1, private="label", noise_bound=0.05, fidelity="sum").fit(data)
+    gaussian = {"reports": "gaussian", "delta": 1e-6}  # whose sums have a law, but not their products with features
+    with pytest.raises(BudgetError, match="fidelity"):
+        SparseRegression(1, private="label", noise_bound=0.05, fidelity="sum", **gaussian).fit(data)
 
 
 PLANS = {
