@@ -7,11 +7,15 @@ dropped connection, a slow answer) is sent again; see `RETRIES` for how long.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import secrets
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from dpdist.errors import DataError
+from dpdist.errors import DataError, DpdistError
 
 SCHEMES = ("s3://", "gs://", "az://")
 RETRIES: dict[str, Any] = {
@@ -65,6 +69,117 @@ def zarr_objects(url: str, options: dict[str, Any] | None = None) -> Any:
     from zarr.storage import ObjectStore
 
     return ObjectStore(object_store(url, options))
+
+
+class StoreError(DpdistError):
+    """A store that cannot be used: in words why and what to do, without what the store said, which may quote secrets.
+
+    Attributes
+    ----------
+    why, fix : str
+    """
+
+    def __init__(self, why: str, fix: str) -> None:
+        super().__init__(f"{why}: {fix}")
+        self.why, self.fix = why, fix
+
+
+class Objects:
+    """The objects below one address, each read and written as a whole.
+
+    Every method raises `StoreError` when the store cannot be used.
+
+    Parameters
+    ----------
+    url : str
+    """
+
+    def __init__(self, url: str) -> None:
+        self._store = object_store(url)
+
+    def get(self, key: str) -> bytes | None:
+        """What an object holds; None if there is none."""
+        with _explained():
+            try:
+                return bytes(self._store.get(key).bytes())
+            except FileNotFoundError:
+                return None
+
+    def put(self, key: str, data: bytes) -> None:
+        """Make an object, or replace it: a reader finds the old one or the new one."""
+        with _explained():
+            self._store.put(key, data)
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Make an object unless there is one; whether it was made."""
+        with _explained():
+            try:
+                self._store.put(key, data, mode="create")
+            except Exception as error:
+                if type(error).__name__ == "AlreadyExistsError":
+                    return False
+                raise
+            return True
+
+    def claim(self, key: str, data: bytes) -> bool:
+        """The same, where all depends on it: a store that would make the object twice is refused."""
+        made = self.create(key, data)
+        if made and self.create(key, data):
+            with contextlib.suppress(StoreError):
+                self.delete([key])
+            raise StoreError(
+                "it does not enforce put-if-absent, so two processes could both go on with one run",
+                "use a store that does (Amazon S3, Google Cloud Storage, Azure, MinIO)",
+            )
+        return made
+
+    def creates_once(self) -> bool:
+        """Whether the store enforces put-if-absent; a trial object is made, and deleted again."""
+        key = f"trial-{secrets.token_hex(8)}"
+        try:
+            self.create(key, b"")
+            return not self.create(key, b"")
+        finally:
+            with contextlib.suppress(StoreError):
+                self.delete([key])
+
+    def listed(self, folder: str | None = None, after: str | None = None) -> Iterator[str]:
+        """The keys below a folder, in order, and after a key; page by page."""
+        with _explained():
+            for page in self._store.list(folder, offset=after):
+                yield from (entry["path"] for entry in page)
+
+    def delete(self, keys: list[str]) -> None:
+        """Delete objects; one that is not there is no error."""
+        with _explained():
+            for key in keys:
+                with contextlib.suppress(FileNotFoundError):
+                    self._store.delete(key)
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+        return
+    except Exception as error:
+        why, fix = _problem(error)
+    raise StoreError(why, fix)
+
+
+def _problem(error: Exception) -> tuple[str, str]:
+    """Why and what to do, for what obstore raised; listing has no kinds of errors, only the server's status."""
+    kind, status = type(error).__name__, re.search(r"status code: (\d{3})", str(error))
+    code = "" if status is None else status[1]
+    if code in ("401", "403") or kind in ("PermissionDeniedError", "UnauthenticatedError"):
+        return "access was refused", (
+            "check the credentials in the environment, and that they may get, put, list and delete objects there"
+        )
+    if code == "404" or isinstance(error, FileNotFoundError):
+        return "there is no such bucket", "check the address, or make the bucket first"
+    return f"the store does not answer as it should ({kind}{code and f', status {code}'})", (
+        "check the address, the endpoint in the environment and that the store can be reached"
+    )
 
 
 def _scheme(url: str) -> str:

@@ -22,7 +22,7 @@ KEY, SECRET, BUCKET = "testkey", "testsecret", "dpdist"
 
 
 class S3Server:
-    """SeaweedFS with one bucket. It takes the first free ports."""
+    """SeaweedFS with one bucket. It takes the first free ports, so that several can run at once."""
 
     def __init__(self) -> None:
         program = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
@@ -37,7 +37,7 @@ class S3Server:
         self.address = f"http://127.0.0.1:{port}"
         command = f"server -dir={self.root / 'data'} -ip=127.0.0.1 -ip.bind=127.0.0.1 -master.volumeSizeLimitMB=1024"
         command += f" -volume.max=20 -filer -filer.port={port + 1} -master.port={port + 2} -volume.port={port + 3}"
-        command += f" -s3 -s3.port={port} -s3.config={self.root / 's3.json'}"
+        command += f" -s3 -s3.port={port} -s3.port.iceberg=0 -s3.port.lance=0 -s3.config={self.root / 's3.json'}"
         self._log = open(self.root / "log", "wb")  # noqa: SIM115 - closed with the server
         self._process = subprocess.Popen([program, *command.split()], stdout=self._log, stderr=self._log)
         try:
@@ -72,9 +72,8 @@ class S3Server:
 class Faults(http.server.ThreadingHTTPServer):
     """Passes requests on to an S3 server, and spoils those that `spoil` names.
 
-    ``spoil(method, path)`` gives None, "503", "slow", "cut" (half of the body, then the connection ends) or "short"
-    (half
-    of the body as if that were all).
+    ``spoil(method, path)`` gives None, "503", "late 503" (after the server has done what was asked), "slow", "cut"
+    (half of the body, then the connection ends) or "short" (half of the body as if that were all).
     """
 
     daemon_threads = True
@@ -109,6 +108,9 @@ class _Passing(http.server.BaseHTTPRequestHandler):
         skipped = {"content-length", "transfer-encoding", "connection"}
         headers = [(name, value) for name, value in answer.getheaders() if name.lower() not in skipped]
         length = answer.getheader("Content-Length") if self.command == "HEAD" else None
+        if fault == "late 503":
+            self._answer(503, [("Content-Type", "application/xml")], b"<Error><Code>SlowDown</Code></Error>")
+            return
         if fault == "short":
             data = data[: len(data) // 2]
         self._answer(answer.status, headers, data, length, cut=fault == "cut")

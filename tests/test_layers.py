@@ -23,7 +23,7 @@ ROOMS = {
     "privacy": {"errors", "html", "objects"},
     "data": {"errors", "html", "objects", "privacy.streams", "privacy.budget"},
     "solvers": {"constraints"},
-    "engine": {"errors", "data", "privacy", "kernels"},
+    "engine": {"errors", "objects", "data", "privacy", "kernels"},
     "fitting": LIBRARY,
     "central": LIBRARY | {"fitting"},
     "local": LIBRARY | {"fitting"},

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 @click.option("--cert-file", metavar="FILE", help="TLS: our certificate.")
 @click.option("--key-file", metavar="FILE", help="TLS: its key.")
 @click.option("--ledger", metavar="LEDGER", help="A file or postgresql://USER@HOST/DATABASE, in place of the job's.")
-@click.option(
-    "--journal", metavar="PLACE", help="A journal beside the ledger: a file, a database or s3://BUCKET/PREFIX."
-)
+@click.option("--journal", metavar="PLACE", help="A file, a database or s3://BUCKET/PREFIX, in place of the job's.")
 @click.option("--data", metavar="DATASET", help="A dataset that the workers have to read, in place of the job's.")
 @click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
 def command(
@@ -75,7 +73,7 @@ def command(
 
         asked = load_job(job, settings)
         place = asked.cluster if cluster is None else at_scheduler(asked.cluster, cluster)
-        ledger = ledger or ledger_path(asked)
+        ledger, journal = ledger or ledger_path(asked), journal or asked.journal
         if data is None and "path" in asked.data:
             data = asked.data["path"]
             arrays, options = dict(asked.data.get("arrays") or {}), asked.data.get("storage_options")

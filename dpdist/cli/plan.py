@@ -135,5 +135,6 @@ def _budget(record: dict[str, Any]) -> list[tuple[str, str]]:
     if (budget := record.get("budget")) is not None:
         limit = "no limit" if budget["limit"] is None else f"limit {cost(**budget['limit'])}"
         facts.append(("Ledger", budget["ledger"] or "in memory, for this run only"))
+        facts += [("Journal", budget["journal"])] if budget["journal"] else []
         facts.append(("Spent", f"before {cost(**budget['before'])}; after {cost(**budget['after'])}; {limit}"))
     return facts

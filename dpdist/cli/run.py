@@ -1,4 +1,4 @@
-"""``dpdist run``: a job file becomes a fitted model and a directory with its results."""
+"""``dpdist run``: a job file becomes a fitted model, and a directory or an object store with its results."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 @click.command("run")
 @click.argument("job", type=click.Path(dir_okay=False))
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of the job; repeatable.")
-@click.option("--output", metavar="DIR", help="Directory for the results; the same as --set output=DIR.")
+@click.option("--output", metavar="PLACE", help="Where the results go; the same as --set output=PLACE.")
 @click.option("--scheduler", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler (tcp://host:8786).")
-@click.option("--resume", is_flag=True, help="Go on with the run in the output directory; start it if there is none.")
+@click.option("--resume", is_flag=True, help="Go on with the run in the output; start it if there is none.")
 @click.option("--dry-run", is_flag=True, help="Show the plan; read no row, charge and write nothing.")
 @click.option("--json", "json_", is_flag=True, help="Print the result as one JSON object.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
@@ -39,24 +39,26 @@ def command(
 ) -> None:
     """Run JOB: fit a model under differential privacy, charge the budget, write the results.
 
-    JOB is a YAML file with the keys method, estimator, data, params, budget, ledger, cluster and output ('dpdist schema
-    job' describes them, the folder pipelines of the source has an example for every method). It is checked as a whole
-    first. --set overrides one key; its value is YAML. Paths in a job are relative to the current directory.
+    JOB is a YAML file with the keys method, estimator, data, params, budget, ledger, journal, cluster and output
+    ('dpdist schema job' describes them, the folder pipelines of the source has an example for every method). It is
+    checked as a whole first. --set overrides one key; its value is YAML. Paths in a job are relative to the current
+    directory.
 
-    The output directory gets run.json (what was asked, released and guaranteed, and on what it ran), released.zarr
-    (the released arrays) and report.html. It is required for a stored dataset, because such a run spends budget; a job
-    on generated data can do without.
+    The output, a directory or the address of one in an object store (s3://bucket/prefix, gs://, az://), gets run.json
+    (what was asked, released and guaranteed, and on what it ran), released.zarr (the released arrays) and report.html.
+    It is required for a stored dataset, because such a run spends budget; a job on generated data can do without.
 
     The whole cost is charged to the ledger before any noise is drawn. A run that does not fit into the limit of its
     dataset is refused with exit status 3, and nothing is read or charged. If a run is interrupted, by Ctrl-C or by a
-    crash, --resume goes on with it: it pays nothing again, and what was released stays as it was. --resume on a
-    directory without a run starts one, so that a scheduler can always give it.
+    crash, --resume goes on with it: it pays nothing again, and what was released stays as it was. --resume on an
+    output without a run starts one, so that a scheduler can always give it.
 
     \b
     Examples:
       dpdist run job.yaml --dry-run
       dpdist run job.yaml --output runs/monday
       dpdist run job.yaml --output runs/monday --resume
+      dpdist run job.yaml --output s3://bucket/runs/monday
       dpdist run job.yaml --set budget.epsilon=0.5 --set params.n_rounds=20
       dpdist run job.yaml --scheduler tcp://scheduler:8786 --json > result.json
     """

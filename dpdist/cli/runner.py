@@ -7,6 +7,7 @@ What is worth keeping stands in the pod's termination message, where it can be r
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ import click
 
 from dpdist.cli import errors, main
 from dpdist.errors import ClusterError, LedgerError
+from dpdist.pipeline.rundir import OutputError, OutputUnreachable, read_run
 
 TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
 MESSAGE = Path("/dev/termination-log")
@@ -29,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
         with errors.stoppable(), errors.plain_warnings(), _command.make_context("dpdist.cli.runner", [*arguments]) as c:
             _command.invoke(c)
         return errors.DONE
-    except (ClusterError, LedgerError) as error:
+    except (ClusterError, LedgerError, OutputUnreachable) as error:
         _last_words(error=str(error))
         errors.report(error)
         return TRY_AGAIN
@@ -55,9 +57,8 @@ def _command(workers: int, patience: float, words: tuple[str, ...]) -> None:
     words = ("run", *words, "--scheduler", address, "--resume")
     with main.make_context("dpdist", list(words)) as context:
         main.invoke(context)
-    output = words[words.index("--output") + 1]
-    if (record := Path(output, "run.json")).is_file():
-        _last_words(run_id=json.loads(record.read_text(encoding="utf-8"))["run_id"])
+    with contextlib.suppress(OutputError):  # the run is done, whoever can be told
+        _last_words(run_id=read_run(words[words.index("--output") + 1])["run_id"])
 
 
 def _last_words(**what: str) -> None:

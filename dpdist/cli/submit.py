@@ -25,7 +25,7 @@ LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no words by accident
 @click.option("--image", metavar="IMAGE", help="Image of all pods, in place of that of the templates.")
 @click.option("--name", metavar="RUN", help="Name of the run; made from the file's name if not given.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of the job; repeatable.")
-@click.option("--output", metavar="DIR", help="Directory for the results, on a claim; the same as --set output=DIR.")
+@click.option("--output", metavar="PLACE", help="For the results: on a claim, or s3://BUCKET/PREFIX.")
 @click.option("--wait", is_flag=True, help="Wait for the end of the run; the exit status is that of the run.")
 @click.option("--retries", type=click.IntRange(0), default=0, show_default=True, help="Further attempts; with --wait.")
 @click.option("--owner", metavar="JOB", help="A Kubernetes Job with which the run's objects shall be deleted.")
@@ -48,8 +48,8 @@ def command(
 
     The namespace has to be prepared (deploy/README.md in the source), and the dask-kubernetes operator has to be there.
     The job is checked here first. Its file is stored in a ConfigMap, so it must not hold secrets; paths in it are those
-    in the pods. The results and the ledger have to be on storage that outlives pods: a claim that the templates mount,
-    an object store, PostgreSQL. A job that would lose them is refused.
+    in the pods. The results, the ledger and the journal have to be on storage that outlives pods: a claim that the
+    templates mount, an object store (not for the ledger), PostgreSQL. A job that would lose them is refused.
 
     With --wait --retries 3 an attempt that the cluster failed (node lost, pod evicted or out of memory, no connection
     to the ledger) is followed by another one. Every attempt goes on with the same run: what was paid is not paid again
@@ -59,7 +59,7 @@ def command(
     \b
     Examples:
       dpdist submit job.yaml --namespace dpdist --workers 4 --wait --retries 3
-      dpdist submit job.yaml --namespace dpdist --name monday --output /runs/monday
+      dpdist submit job.yaml --namespace dpdist --name monday --output s3://bucket/runs/monday
       dpdist status monday --namespace dpdist
     """
     from dpdist.pipeline.job import load_job

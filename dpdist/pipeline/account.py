@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dpdist.errors import DpdistError
+from dpdist.objects import is_object_store
 from dpdist.pipeline.job import Job
-from dpdist.pipeline.rundir import LEDGER
+from dpdist.pipeline.rundir import LEDGER, OutputError
+from dpdist.pipeline.sections import PASSWORD, STORES, of_another_kind
 from dpdist.privacy.filter import Charge, Limit, total
 from dpdist.privacy.ledger import Ledger, default_path
-from dpdist.privacy.postgres import is_address
+from dpdist.privacy.postgres import has_table, is_address
 
 
 def ledger_path(job: Job) -> str | None:
@@ -19,19 +23,30 @@ def ledger_path(job: Job) -> str | None:
     if job.ledger is not None:
         return str(job.ledger)
     if "generate" not in job.data:
-        return default_path()
+        path = default_path()
+        if re.search(f"{PASSWORD}|{of_another_kind('ledger')}", path):
+            raise DpdistError(
+                f"DPDIST_LEDGER cannot be used: expected {STORES['ledger'][0]}, without a password, which goes into "
+                "PGPASSWORD or PGPASSFILE"
+            )
+        return path
+    if is_object_store(job.output):
+        raise OutputError(
+            f"output {job.output} cannot hold the ledger of a run on generated data: name one with the key ledger, "
+            f"{STORES['ledger'][0]}. Nothing was charged"
+        )
     return None if job.output is None else str(Path(job.output) / LEDGER)
 
 
 def recorded(path: str | None, output: str | None) -> str | None:
-    """How a run's record names its ledger: relative to the run directory if it is in there, else in full.
+    """How a run's record names its ledger or journal: relative to the run directory if it is in there, else in full.
 
     Examples
     --------
     >>> recorded("runs/monday/ledger.sqlite", "runs/monday"), recorded("/srv/ledger.sqlite", "runs/monday")
     ('ledger.sqlite', '/srv/ledger.sqlite')
     """
-    if path is None or is_address(path):
+    if path is None or is_address(path) or is_object_store(path):
         return path
     full = os.path.abspath(path)
     inside = output is not None and os.path.dirname(full) == os.path.abspath(output)
@@ -61,9 +76,14 @@ def shown_limit(limit: Limit | None) -> dict[str, float] | None:
     return None if limit is None else {"epsilon": limit.budget.epsilon, "delta": limit.budget.delta}
 
 
+def exists(path: str) -> bool:
+    """Whether there is such a ledger; makes none."""
+    return has_table(path, "dpdist_runs") if is_address(path) else Path(path).exists()
+
+
 def is_charged(path: str, dataset_id: str, run_id: str) -> bool:
     """Whether a run is on file; raises `LedgerError` where nobody can say."""
-    if not is_address(path) and not Path(path).exists():
+    if not exists(path):
         return False
     ledger = Ledger(path)
     try:

@@ -40,7 +40,7 @@ class Job:
     params : mapping
         Parameters of the estimator, losses and penalties as objects.
     epsilon, delta : float
-    ledger, output : str or None
+    ledger, journal, output : str or None
     cluster : str, mapping or None
         ``"threads"``, an address, ``address``, ``ca_file``, ``cert_file`` and ``key_file`` of a scheduler with TLS, or
         ``workers``, ``threads_per_worker`` and ``memory_limit`` of a local cluster.
@@ -59,6 +59,7 @@ class Job:
     epsilon: float
     delta: float
     ledger: str | None
+    journal: str | None
     cluster: str | Mapping[str, Any] | None
     output: str | None
     asked: Mapping[str, Any] = field(repr=False)
@@ -100,7 +101,8 @@ def job_of(root: Entry, source: str, problems: list[Problem]) -> Job:
     method = sections.method()
     estimator = sections.estimator(method)
     data, params, (epsilon, delta) = sections.data(), sections.params(method, estimator), sections.budget(method)
-    ledger, cluster, output = sections.text("ledger"), sections.cluster(), sections.text("output")
+    ledger, journal, output = (sections.store(name) for name in ("ledger", "journal", "output"))
+    cluster = sections.cluster()
     if problems or method is None or estimator is None:
         raise JobError(source, sorted(problems, key=_line))
     written = root.value.get("params")
@@ -111,11 +113,12 @@ def job_of(root: Entry, source: str, problems: list[Problem]) -> Job:
         "params": _plain(written.plain() or {}) if written else {},
         "budget": {"epsilon": epsilon, "delta": delta},
         "ledger": ledger,
+        "journal": journal,
         "cluster": cluster,
         "output": output,
     }
     places = dict(_places(root, ""))
-    return Job(method, estimator, data, params, epsilon, delta, ledger, cluster, output, asked, source, places)
+    return Job(method, estimator, data, params, epsilon, delta, ledger, journal, cluster, output, asked, source, places)
 
 
 def make_estimator(job: Job, **managed: Any) -> Any:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from dpdist.data.folds import split_slots
@@ -15,7 +14,7 @@ from dpdist.engine.coordinator import RESIDENT_SHARE
 from dpdist.engine.local import capacity
 from dpdist.errors import BudgetExceeded
 from dpdist.pipeline import inputs
-from dpdist.pipeline.account import ledger_path, shown_limit, spent
+from dpdist.pipeline.account import exists, ledger_path, shown_limit, spent
 from dpdist.pipeline.inputs import Size
 from dpdist.pipeline.job import Job, locating, make_estimator
 from dpdist.pipeline.problems import PROBLEMS
@@ -100,7 +99,7 @@ def account(job: Job, size: Size, plan: Plan) -> dict[str, Any]:
     path = ledger_path(job)
     charge = Charge(plan.spent.epsilon, plan.spent.delta, plan.neighbours, plan.total_mu)
     limit, charges, refusal = None, [], None
-    if path is not None and size.dataset_id is not None and Path(path).exists():
+    if path is not None and size.dataset_id is not None and exists(path):
         with closing(Ledger(path)) as ledger:
             limit = ledger.limit(size.dataset_id)
             charges = [run.charge for run in ledger.history(size.dataset_id)]
@@ -110,6 +109,7 @@ def account(job: Job, size: Size, plan: Plan) -> dict[str, Any]:
                 refusal = str(error)
     return {
         "ledger": path,
+        "journal": job.journal,
         "before": spent(limit, charges),
         "after": spent(limit, [*charges, charge]),
         "limit": shown_limit(limit),

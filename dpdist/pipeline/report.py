@@ -8,41 +8,40 @@ section.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
-import zarr
 from numpy.typing import NDArray
 
 from dpdist.charts import figure, shares, span
 from dpdist.fitting.representation import released
 from dpdist.html import STYLE, Markup, cell, details, escape, facts, number, percent, records, scrolling, table, warning
 from dpdist.pipeline import pictures
+from dpdist.pipeline.places import Arrays, Place, PlaceError, place_at
 from dpdist.pipeline.plain_words import in_plain_words
-from dpdist.pipeline.rundir import FORMAT, RECORD, OutputError
+from dpdist.pipeline.rundir import RECORD, OutputError, OutputUnreachable, read_run
 from dpdist.privacy.guarantee import rounded_up, suspicion
 
-Arrays = Mapping[str, NDArray[Any]]
+REPORT = "report.html"
 
 
-def write_report(directory: str | os.PathLike[str]) -> Path:
-    """Render the report of a run directory and put it there as ``report.html``.
+def write_report(location: str | os.PathLike[str]) -> str | Path:
+    """Render the report of a run and put it beside its record as ``report.html``.
 
     Parameters
     ----------
-    directory : path
-        With ``run.json``, and ``released.zarr`` if the run has released anything.
+    location : path or address
+        A run directory, or one in an object store, with ``run.json``, and ``released.zarr`` if the run has released
+        anything.
 
     Returns
     -------
-    Path
+    Path or str
         Of the report. An earlier one is replaced as a whole.
 
     Raises
@@ -50,54 +49,34 @@ def write_report(directory: str | os.PathLike[str]) -> Path:
     OutputError
         If the directory is not a run's, is damaged, or cannot be written to.
     """
-    folder = Path(directory)
-    run = read_run(folder)
-    arrays = _read_arrays(folder, run)
+    place = place_at(location)
+    run = read_run(location)
+    arrays = _read_arrays(place, run)
     try:
         page = render(run, arrays)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise OutputError(
-            f"{folder / RECORD} cannot be rendered: it is not what dpdist run writes ({type(error).__name__})"
+            f"{place.shown(RECORD)} cannot be rendered: it is not what dpdist run writes ({type(error).__name__})"
         ) from error
-    path, aside = folder / "report.html", folder / f".report.html.{secrets.token_hex(4)}"
+    path = place.shown(REPORT)
     try:
-        aside.write_text(page, encoding="utf-8")
-        os.replace(aside, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            aside.unlink()
-        raise OutputError(
-            f"the report cannot be written to {path} ({error.strerror}): make room, or make the directory writable"
-        ) from None
+        place.replace(REPORT, page.encode())
+    except PlaceError as error:
+        fix = error.fix or "make room, or make the directory writable"
+        raise OutputUnreachable(f"the report cannot be written to {path} ({error.why}): {fix}") from None
     return path
 
 
-def read_run(folder: Path) -> dict[str, Any]:
-    """The record of a run; `OutputError` if there is none or it is damaged."""
-    path = folder / RECORD
-    try:
-        run = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise OutputError(
-            f"no run at {folder} ({RECORD}: {error.strerror}); expected the output directory of dpdist run"
-        ) from None
-    except ValueError:
-        raise OutputError(f"{path} is damaged: expected the JSON that dpdist run writes. Run the job again") from None
-    if not isinstance(run, dict) or run.get("format") != FORMAT:
-        raise OutputError(f"{path} is not a run of this version of dpdist: expected the format {FORMAT}")
-    return run
-
-
-def _read_arrays(folder: Path, run: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+def _read_arrays(place: Place, run: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     name = (run.get("released") or {}).get("path")
     if name is None:
         return {}
     try:
-        return {key: np.asarray(array[...]) for key, array in zarr.open_group(folder / name, mode="r").arrays()}
+        return place.read_arrays(name)
     except Exception as error:  # zarr and its codecs have many kinds of errors
         problem = type(error).__name__
     raise OutputError(
-        f"the released arrays at {folder / name} cannot be read ({problem}); run the job again with --resume, "
+        f"the released arrays at {place.shown(name)} cannot be read ({problem}); run the job again with --resume, "
         "which costs nothing"
     )
 
@@ -293,7 +272,8 @@ def _budget(run: Mapping[str, Any]) -> str:
                 drawn.append((f"{key}: {number(now)} of {number(whole)} spent", (spent, now - spent), whole))
     head = ["", "before this run", "this run", "after"] + (["limit", "left"] if limit else [])
     data = table(head, rows, "What has been spent on this dataset, all runs together")
-    where = f'<p class="soft">Ledger: {escape(budget["ledger"])}</p>' if budget.get("ledger") else ""
+    kept = [f"{name.title()}: {escape(budget[name])}" for name in ("ledger", "journal") if budget.get(name)]
+    where = f'<p class="soft">{"; ".join(kept)}</p>' if kept else ""
     if not limit:
         note = "No limit is set for this dataset: spending is recorded, not limited. Set one with dpdist budget set."
         return f"<p>{note}</p>{data}{where}"

@@ -66,21 +66,21 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
             "output is missing: a run on a stored dataset spends its budget, and without a directory for the results "
             "they would be lost. Name one with --output or the key output"
         )
+    path = ledger_path(job)
     began = time.perf_counter()
     model, _ = checked(job, inputs.size(job))
     dataset, generated = inputs.load(job)
-    path = ledger_path(job)
     head: dict[str, Any] = {
         "id": job.method.id,
         "title": job.method.title,
         "estimator": job.estimator,
         "asked": dict(job.asked),
-        "budget": {"ledger": recorded(path, job.output)},
+        "budget": {"ledger": recorded(path, job.output), "journal": recorded(job.journal, job.output)},
     }
     with _directory(job.output, head, resume, path, dataset.id) as place:
         run_id = secrets.token_hex(16) if place is None else place.run_id
         started = now() if place is None else place.started
-        with closing(Ledger(path or MEMORY)) as ledger, opened(cluster) as workers:
+        with closing(Ledger(path or MEMORY, journal=job.journal)) as ledger, opened(cluster) as workers:
             model.set_params(ledger=ledger, cluster=workers, run_id=run_id)
             model.fit(dataset, **inputs.beside(job, generated))
             account = before_and_after(ledger, dataset.id, run_id)

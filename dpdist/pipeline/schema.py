@@ -17,7 +17,7 @@ from dpdist.errors import DpdistError
 from dpdist.losses import LOSSES
 from dpdist.pipeline.problems import PROBLEMS
 from dpdist.pipeline.registry import ESTIMATORS, METHODS, OWNED_BY_OTHER_KEYS, Method, estimator_class
-from dpdist.pipeline.sections import problem_kind
+from dpdist.pipeline.sections import PASSWORD, STORES, of_another_kind, problem_kind
 from dpdist.pipeline.values import OBJECTS, Kind, classes, kind_of, parameters_of
 
 NAMES = ("job", "run")
@@ -42,6 +42,8 @@ def schema(name: str) -> dict[str, Any]:
 
 def _fill_in(job: dict[str, Any]) -> None:
     job["properties"]["method"]["enum"] = list(METHODS)
+    for name in STORES:
+        job["properties"][name]["not"] = {"type": "string", "pattern": f"{PASSWORD}|{of_another_kind(name)}"}
     defs = job["$defs"]
     common = defs.pop("generated")
     defs |= {f"data-{name}": _generator(common, name, problem.keys) for name, problem in PROBLEMS.items()}

@@ -12,23 +12,33 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dpdist.errors import DataError
+from dpdist.objects import SCHEMES as OBJECT_SCHEMES
 from dpdist.pipeline.problems import PROBLEMS
 from dpdist.pipeline.registry import ALIASES, METHODS, OWNED_BY_OTHER_KEYS, Method, estimator_class
 from dpdist.pipeline.values import Kind, Reader, kind_of, parameters_of, shown
 from dpdist.pipeline.yaml_lines import Entry, nearest
+from dpdist.privacy.postgres import SCHEMES as DATABASE_SCHEMES
 
-KEYS = ("method", "estimator", "data", "params", "budget", "ledger", "cluster", "output")
+KEYS = ("method", "estimator", "data", "params", "budget", "ledger", "journal", "cluster", "output")
 STORED_KEYS = ("path", "arrays", "id", "public", "storage_options")
 CLUSTER_KEYS: Mapping[str, Any] = {"workers": None, "threads_per_worker": 1, "memory_limit": "auto"}
 """Keys of a local cluster with their defaults; ``workers`` has to be given."""
 REMOTE_KEYS = ("address", "ca_file", "cert_file", "key_file")
 """Keys of a cluster that runs already."""
+OBJECTS, DATABASES = (tuple(s.removesuffix("://") for s in some) for some in (OBJECT_SCHEMES, DATABASE_SCHEMES))
 SCHEMES = ("tcp", "tls", "ucx", "ws", "wss", "inproc")
 """Protocols of the addresses of Dask schedulers."""
 ADDRESS = rf"({'|'.join(SCHEMES)})://\S+"
 MEMORY = r"[0-9]+(\.[0-9]+)? ?([kKMGTP]i?)?B"
 LARGEST = 2**53
 """Of counts: more rows than a float64 counts exactly are a slip."""
+STORES = {
+    "ledger": ("a file or postgresql://USER@HOST/DATABASE", DATABASES),
+    "journal": ("a file, s3://BUCKET/PREFIX or postgresql://USER@HOST/DATABASE", (*OBJECTS, *DATABASES)),
+    "output": ("a directory or s3://BUCKET/PREFIX", OBJECTS),
+}
+"""Keys that may be addresses, and the protocols of those."""
+PASSWORD = r"://[^/@]*:[^/@]*@|://.*[?&](password|sig|signature|token)="
 _TEXT, _NUMBER, _WHOLE = (frozenset({kind}) for kind in ("text", "number", "whole"))
 
 
@@ -36,6 +46,17 @@ def free_parameters(method: Method, estimator: str) -> dict[str, Kind]:
     """What a job may set under ``params``, and the kinds of the values."""
     taken = {*OWNED_BY_OTHER_KEYS, *method.parameters}
     return {name: kind for name, kind in parameters_of(estimator_class(estimator)).items() if name not in taken}
+
+
+def of_another_kind(name: str) -> str:
+    """A pattern of the addresses that cannot be the value of a key of `STORES`.
+
+    Examples
+    --------
+    >>> [bool(re.search(of_another_kind("ledger"), text)) for text in ("l.sqlite", "postgresql://h/d", "s3://b/l")]
+    [False, False, True]
+    """
+    return rf"^(?!({'|'.join(STORES[name][1])})://)[A-Za-z][A-Za-z0-9+.-]*://"
 
 
 def problem_kind(default: Any) -> Kind:
@@ -68,6 +89,22 @@ class Sections:
         text = self.reader.read(entry, prefix + name, _TEXT)
         if text is not None and not text.strip():
             return self.add(prefix + name, entry.where, "expected a text, got an empty one")
+        return text
+
+    def store(self, name: str) -> str | None:
+        """A path or an address, which will be written into records: none with a password in it."""
+        text, entry = self.text(name), _given(self.root, name)
+        if text is None or entry is None:
+            return None
+        if re.search(PASSWORD, text):
+            return self.add(
+                name,
+                entry.where,
+                "has a password in its address, and records of runs quote it: leave it out, and set it in the "
+                "environment (PGPASSWORD or PGPASSFILE, AWS_SECRET_ACCESS_KEY ...)",
+            )
+        if re.search(of_another_kind(name), text):
+            return self.add(name, entry.where, f"expected {STORES[name][0]}, got {shown(text)}")
         return text
 
     def method(self) -> Method | None:

@@ -2,7 +2,7 @@
 
 A run is a job with a name. Every attempt at it is a DaskJob of its own, ``<run>-1``, ``<run>-2`` ..., because a
 DaskJob runs once and a name that is used again finds pods of its last life (dask-kubernetes issue 695). Every attempt
-gives ``--resume`` and the same output directory to ``dpdist run``: the record there holds the run's id, under which
+gives ``--resume`` and the same output to ``dpdist run``: the record there holds the run's id, under which
 ledger and journal know what was paid and released. An attempt at a finished run writes down again what is there; one
 that starts while an old runner still lives on a lost node fences that off.
 """
@@ -19,6 +19,7 @@ from dpdist.data.writing import shown
 from dpdist.errors import DpdistError
 from dpdist.objects import is_object_store
 from dpdist.pipeline.job import Job
+from dpdist.pipeline.sections import PASSWORD
 from dpdist.privacy.postgres import is_address
 
 API = "kubernetes.dask.org/v1"
@@ -91,8 +92,14 @@ def check_job(job: Job, templates: Mapping[str, Mapping[str, Any]]) -> None:
             "ledger is missing: a file in the pod's home would be lost with the pod. Name a PostgreSQL database or a "
             "file on a claim with the key ledger, or set DPDIST_LEDGER in the template dpdist-runner"
         )
+    elif job.ledger is None and "generate" in job.data and is_object_store(job.output):
+        problems.append(
+            "ledger is missing, and a store cannot hold it: name a PostgreSQL database or a file on a claim"
+        )
     elif ledger is not None and not is_address(ledger):
         problems += _lost(key, ledger, runner)
+    if job.journal is not None and not is_address(job.journal) and not is_object_store(job.journal):
+        problems += _lost("journal", job.journal, runner)
     if (path := job.data.get("path")) is not None and not is_object_store(path):
         for name, template in (("runner", runner), ("worker", worker)):
             if _claim(path, template) is None:
@@ -108,9 +115,8 @@ def check_job(job: Job, templates: Mapping[str, Mapping[str, Any]]) -> None:
             f"data.storage_options has secrets ({', '.join(sorted(secrets))}), and the job is stored in a ConfigMap: "
             "put them into the Secret dpdist-store, whose keys become environment variables (AWS_SECRET_ACCESS_KEY ...)"
         )
-    for key, value in (("data.path", path), ("output", job.output), ("ledger", job.ledger)):
-        if value is not None and re.search(r"//[^/@]*:[^/@]*@|[?&](password|sig|signature|token)=", value):
-            problems.append(f"{key} has a password in its address: leave it out, and set it in a Secret")
+    if path is not None and re.search(PASSWORD, path):
+        problems.append("data.path has a password in its address: leave it out, and set it in a Secret")
     if problems:
         raise SubmissionError("\n  ".join(["this job cannot run on the cluster:", *problems]))
 

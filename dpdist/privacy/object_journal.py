@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import secrets
-from typing import Any
+from collections.abc import Iterator
 from urllib.parse import quote
 
 import numpy as np
 
 from dpdist.errors import Fenced, LedgerError
-from dpdist.objects import object_store
+from dpdist.objects import Objects, StoreError
 from dpdist.privacy.journal import decoded, encoded
 
 _DIGITS = 10
@@ -26,18 +25,9 @@ _DIGITS = 10
 def creates_once(url: str) -> bool:
     """Whether the store at an address enforces put-if-absent; a trial object is made, and deleted again.
 
-    Raises whatever obstore raises when the store cannot be used, and `DataError` where the address means nothing.
+    Raises `StoreError` when the store cannot be used, and `DataError` where the address means nothing.
     """
-    store, key = object_store(url), f"trial-{secrets.token_hex(8)}"
-    store.put(key, b"", mode="create")
-    try:
-        store.put(key, b"", mode="create")
-    except Exception as error:
-        return type(error).__name__ == "AlreadyExistsError"
-    finally:
-        with contextlib.suppress(Exception):
-            store.delete(key)
-    return False
+    return Objects(url).creates_once()
 
 
 class ObjectJournal:
@@ -52,11 +42,11 @@ class ObjectJournal:
 
     def __init__(self, url: str) -> None:
         self.path = url
-        self._store = object_store(url)
+        self._objects = Objects(url)
 
     def open(self, run_id: str) -> ObjectRun:
         """Take the run over: from now on every earlier opener of it is fenced off."""
-        run = ObjectRun(self._store, self.path, run_id)
+        run = ObjectRun(self._objects, self.path, run_id)
         run.take_over()
         return run
 
@@ -67,11 +57,8 @@ class ObjectJournal:
 class ObjectRun:
     """One writer's view of one run; made by `ObjectJournal.open`. ``epoch`` counts the openers of the run."""
 
-    def __init__(self, store: Any, url: str, run_id: str) -> None:
-        import obstore
-
-        self._obstore = obstore
-        self._store = store
+    def __init__(self, objects: Objects, url: str, run_id: str) -> None:
+        self._objects = objects
         self._url = url
         self.run_id = run_id
         self.epoch = 0
@@ -81,14 +68,10 @@ class ObjectRun:
     def take_over(self) -> None:
         """Add the next epoch."""
         number = max(self._epochs(after=0), default=0) + 1
-        while not self._created(self._epoch_key(number), b""):
-            number += 1
+        with self._explained():
+            while not self._objects.claim(self._epoch_key(number), b""):
+                number += 1
         self.epoch = number
-        if self._created(self._epoch_key(number), b""):
-            raise LedgerError(
-                f"the object store of {self._url} does not enforce put-if-absent, so two processes could both release: "
-                "use a store that does (Amazon S3, Google Cloud Storage, Azure, MinIO), or a PostgreSQL ledger"
-            )
 
     def close(self) -> None:
         """Give up writing this run."""
@@ -107,9 +90,9 @@ class ObjectRun:
 
     def get(self, release_id: str) -> np.ndarray | None:
         """Return the stored value, None if the release has not been stored."""
-        try:
-            data = bytes(self._call(self._obstore.get, self._value_key(release_id)).bytes())
-        except FileNotFoundError:
+        with self._explained():
+            data = self._objects.get(self._value_key(release_id))
+        if data is None:
             return None
         head, _, body = data.partition(b"\n")
         try:
@@ -136,23 +119,16 @@ class ObjectRun:
         dtype, shape, body = encoded(value)
         self.check()
         head = json.dumps([dtype, shape, hashlib.sha256(body).hexdigest()]).encode()
-        self._created(self._value_key(release_id), head + b"\n" + body)
+        with self._explained():
+            self._objects.create(self._value_key(release_id), head + b"\n" + body)
         stored = self.get(release_id)
         assert stored is not None, "it is there, or getting it raised"
         return stored
 
-    def _created(self, key: str, data: bytes) -> bool:
-        try:
-            self._call(self._obstore.put, key, data, mode="create")
-        except self._obstore.exceptions.AlreadyExistsError:
-            return False
-        return True
-
     def _epochs(self, after: int) -> list[int]:
         """The numbers of the openings later than ``after``."""
-        offset = self._epoch_key(after)
-        listed = self._call(lambda store: self._obstore.list(store, self._folder, offset=offset).collect())
-        names = [entry["path"].rpartition("/")[2] for entry in listed]
+        with self._explained():
+            names = [key.rpartition("/")[2] for key in self._objects.listed(self._folder, after=self._epoch_key(after))]
         return [int(name[-_DIGITS:]) for name in names if name.startswith("epoch-")]
 
     def _epoch_key(self, number: int) -> str:
@@ -161,14 +137,12 @@ class ObjectRun:
     def _value_key(self, release_id: str) -> str:
         return f"{self._folder}/value-{quote(release_id, safe='')}"
 
-    def _call(self, function: Any, *arguments: Any, **options: Any) -> Any:
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
         try:
-            return function(self._store, *arguments, **options)
-        except (FileNotFoundError, self._obstore.exceptions.AlreadyExistsError):
-            raise
-        except Exception as error:
-            problem = type(error).__name__
-        raise LedgerError(
-            f"the journal {self._url} cannot be used ({problem}): check the address, the credentials and that the "
-            "store answers. Nothing may be released; starting the same run again never charges twice"
-        )
+            yield
+        except StoreError as error:
+            raise LedgerError(
+                f"the journal {self._url} cannot be used ({error.why}): {error.fix}. Nothing may be released; starting "
+                "the same run again never charges twice"
+            ) from None

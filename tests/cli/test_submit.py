@@ -155,6 +155,9 @@ def test_submit_makes_a_daskjob(api, job, capsys):
         ({"output: /data/x": "", "/data/": "/elsewhere/"}, "data.path /elsewhere/rows.zarr is on no claim"),
         ({"output: /runs/x": "", "/rows.zarr": "/rows.zarr, storage_options: {secret_access_key: s3cr3t}"}, "secret"),
         ({"output: s3://user:s3cr3t@bucket/x": ""}, "password"),
+        ({"output: /runs/x\njournal: /tmp/j.sqlite": ""}, "journal /tmp/j.sqlite would be lost"),
+        ({"output: /runs/x\njournal: s3://user:s3cr3t@bucket/j": ""}, "password"),
+        ({"output: s3://b/x": "", "{path: /data/rows.zarr}": "{generate: logit}"}, "ledger is missing, and a store"),
     ],
 )
 def test_what_would_be_lost_or_told_is_refused(api, job, capsys, change, problem):
@@ -167,6 +170,17 @@ def test_what_would_be_lost_or_told_is_refused(api, job, capsys, change, problem
     done = call(capsys, "submit", job)
     assert done.code == 2 and problem in done.err, done.err
     assert "s3cr3t" not in done.err and "daskjobs" not in api.objects and "configmaps" not in api.objects
+
+
+def test_results_and_journal_may_be_in_a_store(api, job, capsys):
+    job.write_text(f"{JOB}journal: s3://bucket/journal\nledger: postgresql://dpdist@db/ledger\n")
+    done = call(capsys, "submit", job, "--name", "stored", "--output", "s3://bucket/runs/stored")
+    assert done.code == 0, done.err
+    [made] = api.objects["daskjobs"].values()
+    runner = made["spec"]["job"]["spec"]["containers"][0]
+    assert runner["args"][-2:] == ["--output", "s3://bucket/runs/stored"]
+    [stored] = api.objects["configmaps"].values()
+    assert "journal: s3://bucket/journal" in stored["data"]["job.yaml"]
 
 
 def play(api, *outcomes):

@@ -99,7 +99,17 @@ def test_a_job_is_read(load):
     assert job.params == {"classes": [0, 1], "row_norm": 1.0}
     assert job.ledger is None and job.cluster is None and job.output is None
     assert job.asked["budget"] == {"epsilon": 1.0, "delta": 1e-6}
-    assert list(job.asked) == ["method", "estimator", "data", "params", "budget", "ledger", "cluster", "output"]
+    assert list(job.asked) == [
+        "method",
+        "estimator",
+        "data",
+        "params",
+        "budget",
+        "ledger",
+        "journal",
+        "cluster",
+        "output",
+    ]
     assert json.loads(json.dumps(job.asked, allow_nan=False)) == job.asked
 
 

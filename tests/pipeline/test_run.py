@@ -144,6 +144,7 @@ def test_a_stored_dataset_shows_nothing_that_was_not_released(stored, tmp_path):
     assert record["dataset"]["arrays"]["X"] == {"dtype": "float64", "shape": [3000, 4]}
     assert record["budget"] == {
         "ledger": f"{tmp_path}/ledger.sqlite",
+        "journal": None,
         "before": {"epsilon": 0.0, "delta": 0.0},
         "after": {"epsilon": pytest.approx(1.0), "delta": pytest.approx(1e-6)},
         "limit": None,
