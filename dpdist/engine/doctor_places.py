@@ -15,10 +15,14 @@ from urllib.parse import urlsplit
 from dpdist.engine.disks import CONTAINER, MEMORY, NETWORK, mount_of
 from dpdist.engine.doctor import Finding, clocks, is_loopback
 from dpdist.errors import DataError, LedgerError
+from dpdist.objects import StoreError
+from dpdist.privacy.journal import SCHEMA as JOURNAL
 from dpdist.privacy.ledger_records import ADD_RUN
+from dpdist.privacy.ledger_records import SCHEMA as LEDGER
+from dpdist.privacy.migrations import found_version, refuse_newer
 from dpdist.privacy.object_journal import creates_once
-from dpdist.privacy.postgres import has_table, is_address
-from dpdist.privacy.sqlite import open_store, utc_now
+from dpdist.privacy.postgres import is_address
+from dpdist.privacy.sqlite import Store, open_store, utc_now
 
 _TRIALS: dict[str, Callable[[str], tuple[str, tuple[Any, ...]]]] = {
     "dpdist_runs": lambda name: (
@@ -53,8 +57,7 @@ def examine_journal(path: str) -> list[Finding]:
 
 
 def _database(address: str) -> Iterator[Finding]:
-    new = not (has_table(address, "dpdist_runs") or has_table(address, "dpdist_epochs"))
-    store = open_store(address, ())  # it refuses a server with fsync or full_page_writes off
+    store = open_store(address, None)  # it refuses a server with fsync or full_page_writes off
     with contextlib.closing(store):
         before = time.time()
         with store.read() as db:
@@ -64,11 +67,9 @@ def _database(address: str) -> Iterator[Finding]:
                 "current_setting('synchronous_standby_names')"
             ).fetchone()
         after = time.time()
-        with contextlib.suppress(_Undo), store.write() as db:
-            _write(db, [name for name in _TRIALS if db.execute("SELECT to_regclass(?)", (name,)).fetchone()[0]])
-            raise _Undo
-    what = "it has no tables yet; the first run makes them" if new else "a trial charge was written and taken back"
-    yield Finding("ledger", "ok", f"PostgreSQL, durable (fsync, full_page_writes, synchronous_commit), and {what}")
+        what, outdated = _trial(store)
+    yield Finding("ledger", "ok", f"PostgreSQL, durable (fsync, full_page_writes, synchronous_commit), {what}")
+    yield from outdated
     yield from (
         Finding(f"ledger {one.check}", one.status, one.says, one.fix)
         for one in clocks({"the ledger": (theirs, before, after)})
@@ -119,19 +120,15 @@ def _file(path: str) -> Iterator[Finding]:
         return
     if not _is_ledger(path):
         raise LedgerError(f"{path} is no ledger of dpdist; name the file that the runs used")
-    with contextlib.closing(open_store(path, ())) as store:
+    with contextlib.closing(open_store(path, None)) as store:
         with store.read() as db:
             mode, level = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous"))
-        with contextlib.suppress(_Undo), store.write() as db:
-            tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-            _write(db, [name for name in _TRIALS if name in tables])
-            raise _Undo
+        what, outdated = _trial(store)
     if mode != "wal" or level < 2:
         yield Finding("ledger", "fail", f"{path} does not wait for the disk (journal_mode {mode})", "use a local disk")
     else:
-        yield Finding(
-            "ledger", "ok", f"{path}: every charge waits for the disk; a trial charge was written and taken back"
-        )
+        yield Finding("ledger", "ok", f"{path}: every charge waits for the disk, {what}")
+    yield from outdated
 
 
 def _is_ledger(path: str) -> bool:
@@ -166,13 +163,40 @@ def _new_file(path: str) -> Finding:
     )  # fmt: skip
 
 
-def _write(db: Any, tables: list[str]) -> None:
-    """One line more in a table that is there, or a table; both databases take it back."""
+def _trial(store: Store) -> tuple[str, list[Finding]]:
+    """Write one line more in a table that is there, or a table, and take it back; what there is, and what is outdated.
+
+    Raises `LedgerError` where the tables are newer than this program.
+    """
     name = f"doctor-{secrets.token_hex(8)}"
-    if tables:
-        db.execute(*_TRIALS[tables[0]](name))
-    else:
-        db.execute("CREATE TABLE dpdist_doctor (name TEXT)")
+    says = "it has no tables yet; the first run makes them"
+    outdated = []
+    with contextlib.suppress(_Undo), store.write() as db:
+        versions = {schema: found_version(store, db, schema)[0] for schema in (LEDGER, JOURNAL)}
+        for schema, version in versions.items():
+            refuse_newer(store.path, schema, version)
+            if 0 < version < schema.version:
+                outdated.append(_outdated(schema.part, version, schema.version))
+        there = [schema for schema, version in versions.items() if version]
+        current = [schema for schema in there if versions[schema] == schema.version]
+        if there:
+            says = f"its tables have version {versions[there[0]]}"
+        if current:
+            db.execute(*_TRIALS[current[0].table](name))
+            says += ", a trial charge was written and taken back"
+        elif not there:
+            db.execute("CREATE TABLE dpdist_doctor (name TEXT)")
+        raise _Undo
+    return says, outdated
+
+
+def _outdated(part: str, version: int, known: int) -> Finding:
+    return Finding(
+        "ledger version",
+        "warn",
+        f"the {part} has version {version}; the next run changes it to {known}, and older programs stop",
+        "make a backup, wait for the runs of older programs to end, and upgrade dpdist wherever it is used",
+    )
 
 
 def _put_if_absent(url: str) -> Finding:
@@ -180,13 +204,8 @@ def _put_if_absent(url: str) -> Finding:
         once = creates_once(url)
     except DataError as error:
         return Finding("journal", "fail", str(error), "see the message")
-    except Exception as error:  # whatever obstore raises; its text may quote an option
-        return Finding(
-            "journal",
-            "fail",
-            f"nothing can be written to {url} ({type(error).__name__})",
-            "check the address, the credentials in the environment, and the right to put, get, list and delete",
-        )
+    except StoreError as error:
+        return Finding("journal", "fail", f"nothing can be written to {url}: {error.why}", error.fix)
     if once:
         return Finding("journal", "ok", f"{url} can be written, and an object is made only once")
     return Finding(

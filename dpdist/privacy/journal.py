@@ -15,14 +15,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpdist.errors import Fenced, LedgerError
+from dpdist.privacy.migrations import Schema
 from dpdist.privacy.sqlite import Store, open_store, utc_now
 
-_SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS dpdist_epochs (run_id TEXT PRIMARY KEY NOT NULL, epoch INTEGER NOT NULL)",
-    """CREATE TABLE IF NOT EXISTS dpdist_values (
+_VERSION_1 = (
+    "CREATE TABLE dpdist_epochs (run_id TEXT PRIMARY KEY NOT NULL, epoch INTEGER NOT NULL)",
+    """CREATE TABLE dpdist_values (
         release_id TEXT PRIMARY KEY NOT NULL, run_id TEXT NOT NULL, epoch INTEGER NOT NULL,
         dtype TEXT NOT NULL, shape TEXT NOT NULL, bytes BLOB NOT NULL, stored_at TEXT NOT NULL)""",
 )
+SCHEMA = Schema("journal", "dpdist_epochs", (_VERSION_1,))
 _EPOCH = "SELECT epoch FROM dpdist_epochs WHERE run_id = ?"
 _FIRST_EPOCH = "INSERT INTO dpdist_epochs VALUES (?, 1)"
 _NEXT_EPOCH = "UPDATE dpdist_epochs SET epoch = epoch + 1 WHERE run_id = ?"
@@ -83,7 +85,7 @@ class Journal:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        self._db = open_store(self.path, _SCHEMA)
+        self._db = open_store(self.path, SCHEMA)
 
     def open(self, run_id: str) -> RunJournal:
         """Take the run over: from now on every earlier opener of it is fenced off."""

@@ -10,24 +10,26 @@ from typing import Any
 from dpdist.errors import LedgerError
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.filter import TOLERANCE, Charge, Composition, Limit
+from dpdist.privacy.migrations import Schema
 
 # Every statement the ledger knows. Plain SQL: another database needs its own `Database` and nothing else.
-SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS dpdist_limits (
+_VERSION_1 = (
+    """CREATE TABLE dpdist_limits (
         dataset_id TEXT NOT NULL, number INTEGER NOT NULL, set_at TEXT NOT NULL,
         epsilon REAL NOT NULL, delta REAL NOT NULL, neighbours TEXT NOT NULL, composition TEXT NOT NULL,
         PRIMARY KEY (dataset_id, number))""",
-    """CREATE TABLE IF NOT EXISTS dpdist_runs (
+    """CREATE TABLE dpdist_runs (
         run_id TEXT PRIMARY KEY NOT NULL, dataset_id TEXT NOT NULL, number INTEGER NOT NULL, digest TEXT NOT NULL,
         epsilon REAL NOT NULL, delta REAL NOT NULL, neighbours TEXT NOT NULL, mu REAL, split TEXT, fold INTEGER,
         charged_at TEXT NOT NULL, user_name TEXT, label TEXT,
         UNIQUE (dataset_id, number))""",
-    """CREATE TABLE IF NOT EXISTS dpdist_releases (
+    """CREATE TABLE dpdist_releases (
         release_id TEXT PRIMARY KEY NOT NULL, run_id TEXT NOT NULL REFERENCES dpdist_runs (run_id),
         position INTEGER NOT NULL, name TEXT NOT NULL, mechanism TEXT NOT NULL,
         noise_std REAL NOT NULL, sensitivity REAL NOT NULL, cost TEXT NOT NULL, recorded_at TEXT NOT NULL,
         UNIQUE (run_id, position))""",
 )
+SCHEMA = Schema("ledger", "dpdist_runs", (_VERSION_1,))
 LIMIT = """SELECT epsilon, delta, neighbours, composition, number FROM dpdist_limits
     WHERE dataset_id = ? ORDER BY number DESC LIMIT 1"""
 LIMITS = """SELECT epsilon, delta, neighbours, composition, set_at FROM dpdist_limits

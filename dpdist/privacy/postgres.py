@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from dpdist.errors import LedgerError
+from dpdist.privacy.migrations import Schema, bring_up_to_date, check_version
 
 SCHEMES = ("postgresql", "postgres")
 RECONNECT_FOR = 30.0
@@ -34,8 +35,8 @@ def is_address(path: str) -> bool:
 
 def has_table(address: str, name: str) -> bool:
     """Whether the database has such a table; makes nothing."""
-    with contextlib.closing(PostgresDatabase(address, ())) as database, database.read() as db:
-        return db.execute("SELECT to_regclass(?)", (name,)).fetchone()[0] is not None
+    with contextlib.closing(PostgresDatabase(address, None)) as database, database.read() as db:
+        return database.has_table(db, name)
 
 
 class PostgresDatabase:
@@ -46,16 +47,17 @@ class PostgresDatabase:
     address : str
         ``postgresql://user@host:5432/database?sslmode=verify-full``, without a password: that comes from the
         environment (``PGPASSWORD``, ``PGPASSFILE`` or ``PGSERVICE``), because addresses end up in records of runs.
-    schema : sequence of str
-        ``CREATE ... IF NOT EXISTS`` statements.
+    schema : Schema or None
+        The tables, made or migrated at opening; None for those that are there, whatever they are.
 
     Raises
     ------
     LedgerError
-        From every method, when the database cannot be reached, or would not keep what it is told.
+        From every method, when the database cannot be reached, or would not keep what it is told; when its tables are
+        newer than `schema`.
     """
 
-    def __init__(self, address: str, schema: Sequence[str]) -> None:
+    def __init__(self, address: str, schema: Schema | None) -> None:
         self.path = address
         _check_address(address)
         try:
@@ -68,11 +70,13 @@ class PostgresDatabase:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._connection: Any = None
+        self._schema: Schema | None = None
         self._connect(time.monotonic())
-        if schema:
-            with self.write() as connection:
-                for statement in schema:
-                    connection.execute(_translated(statement))
+        try:
+            self._schema = schema if schema and bring_up_to_date(self, schema) else None
+        except LedgerError:
+            self.close()
+            raise
 
     def read(self) -> contextlib.AbstractContextManager[Any]:
         """Return a transaction that sees one state of the database and changes nothing."""
@@ -81,17 +85,21 @@ class PostgresDatabase:
     def write(self) -> contextlib.AbstractContextManager[Any]:
         """Return a transaction that excludes all other writers from its first statement on; durable once left."""
         # READ COMMITTED: what is read after the lock was got includes what its last holder wrote
-        return self._transaction("BEGIN ISOLATION LEVEL READ COMMITTED", (f"SELECT pg_advisory_xact_lock({_LOCK})",))
+        lock = f"SELECT pg_advisory_xact_lock({_LOCK})"
+        return self._transaction("BEGIN ISOLATION LEVEL READ COMMITTED", (lock,), self._schema)
 
     @contextlib.contextmanager
-    def _transaction(self, begin: str, then: Sequence[str]) -> Iterator[Any]:
+    def _transaction(self, begin: str, then: Sequence[str], schema: Schema | None = None) -> Iterator[Any]:
         if os.getpid() != self._pid:
             raise LedgerError(f"{self.path} was opened by the parent process: open it again in this process")
         with self._lock:
             try:
                 self._begin([begin, *then])
                 try:
-                    yield _Statements(self._connection)
+                    statements = _Statements(self._connection)
+                    if schema is not None:
+                        check_version(self.path, statements, schema)
+                    yield statements
                     self._connection.execute("COMMIT")
                 except BaseException:
                     with contextlib.suppress(self._psycopg.Error):
@@ -152,6 +160,29 @@ class PostgresDatabase:
             "be released; repeating the call with the same run id never charges twice."
         )
 
+    def has_table(self, db: Any, name: str) -> bool:
+        """Whether there is such a table."""
+        return db.execute("SELECT to_regclass(?)", (name,)).fetchone()[0] is not None
+
+    def may_adopt(self, db: Any, table: str) -> bool:
+        """Whether this account may create, and owns the table: another one could not change the record later."""
+        answer = db.execute(
+            "SELECT has_schema_privilege(relnamespace, 'CREATE') AND pg_has_role(relowner, 'USAGE') "
+            "FROM pg_class WHERE oid = to_regclass(?)",
+            (table,),
+        )
+        return bool(answer.fetchone()[0])
+
+    def define(self, db: Any, statement: str) -> None:
+        """Execute one statement of a migration, with this database's types."""
+        for ours, theirs in _TYPES.items():
+            statement = statement.replace(ours, theirs)
+        db.execute(statement)
+
+    def let_read(self, db: Any, table: str) -> None:
+        """Let every account that may use the database read a table."""
+        db.execute(f"GRANT SELECT ON {table} TO PUBLIC")
+
     def close(self) -> None:
         """Close the connection; later calls open another."""
         with self._lock:
@@ -169,12 +200,6 @@ class _Statements:
         return self._connection.execute(statement.replace("?", "%s"), values or None)
 
 
-def _translated(statement: str) -> str:
-    for ours, theirs in _TYPES.items():
-        statement = statement.replace(ours, theirs)
-    return statement
-
-
 def _check_address(address: str) -> None:
     parts = urlsplit(address)
     if parts.password is not None or "password" in dict(parse_qsl(parts.query)):
@@ -190,7 +215,10 @@ def _fix(psycopg: Any, error: Exception) -> str:
     if isinstance(error, errors.LockNotAvailable):
         return "another job kept its ledger locked for too long: find what holds it (pg_stat_activity), or try again"
     if isinstance(error, errors.InsufficientPrivilege):
-        return "this account may not use the tables: GRANT SELECT, INSERT, UPDATE on them (and CREATE at first use)"
+        return (
+            "this account may not use the tables: GRANT SELECT, INSERT, UPDATE on them; an account with CREATE makes "
+            "them at first use, and their owner opens them once after an upgrade of dpdist that changes them"
+        )
     if isinstance(error, errors.DiskFull):
         return "the server's disk is full: make room and start the same run again"
     if isinstance(error, errors.ReadOnlySqlTransaction):

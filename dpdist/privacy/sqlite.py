@@ -14,12 +14,13 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from dpdist.errors import LedgerError
+from dpdist.privacy.migrations import Migratable, Schema, bring_up_to_date, check_version
 from dpdist.privacy.postgres import PostgresDatabase, is_address
 
 BUSY_TIMEOUT = 30.0
@@ -46,10 +47,8 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-class Store(Protocol):
+class Store(Migratable, Protocol):
     """What a ledger or a journal needs of a database."""
-
-    path: str
 
     def read(self) -> contextlib.AbstractContextManager[Any]:
         """A transaction that sees one state and changes nothing."""
@@ -61,8 +60,8 @@ class Store(Protocol):
         """Let go of it."""
 
 
-def open_store(path: str, schema: Sequence[str]) -> Store:
-    """An SQLite file, or a PostgreSQL database where ``path`` is the address of one."""
+def open_store(path: str, schema: Schema | None) -> Store:
+    """An SQLite file, or a PostgreSQL database where ``path`` is the address of one; None takes it as it is."""
     return PostgresDatabase(path, schema) if is_address(path) else Database(path, schema)
 
 
@@ -73,22 +72,23 @@ class Database:
     ----------
     path : str
         A file (created with its directories) or ``":memory:"``.
-    schema : sequence of str
-        ``CREATE ... IF NOT EXISTS`` statements.
+    schema : Schema or None
+        The tables, made or migrated at opening; None for those that are there, whatever they are.
 
     Raises
     ------
     LedgerError
-        From every method, when the file cannot be read or written durably.
+        From every method, when the file cannot be read or written durably; when its tables are newer than `schema`.
     """
 
-    def __init__(self, path: str, schema: Sequence[str]) -> None:
+    def __init__(self, path: str, schema: Schema | None) -> None:
         if not path:
             raise LedgerError('a ledger or journal needs a file name, got ""; use ":memory:" for one that is not kept')
         self.path = path
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._inode: tuple[int, int] | None = None
+        self._schema: Schema | None = None
         if path != MEMORY:
             try:
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -100,13 +100,18 @@ class Database:
         try:
             # Autocommit mode: transactions are begun and ended by this class only. The lock makes sharing safe.
             self._connection = sqlite3.connect(path, BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
-            self._configure(schema)
+            self._configure()
             if path != MEMORY:
                 self._inode = _inode(path)
         except (sqlite3.Error, OSError) as error:
             raise self._explained(error) from error
+        try:
+            self._schema = schema if schema and bring_up_to_date(self, schema) else None
+        except LedgerError:
+            self.close()
+            raise
 
-    def _configure(self, schema: Sequence[str]) -> None:
+    def _configure(self) -> None:
         # Switching a new file to the write-ahead log does not wait for others that do the same: retry until then.
         deadline = time.monotonic() + BUSY_TIMEOUT
         while True:
@@ -120,9 +125,6 @@ class Database:
         # EXTRA equals FULL with the log and is stronger where the file system has no log; the last two are for macOS.
         for pragma in ("synchronous = EXTRA", "foreign_keys = ON", "fullfsync = ON", "checkpoint_fullfsync = ON"):
             self._connection.execute(f"PRAGMA {pragma}")
-        with self.write() as connection:
-            for statement in schema:
-                connection.execute(statement)
 
     def read(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         """Return a transaction that sees one state of the file and changes nothing."""
@@ -130,15 +132,17 @@ class Database:
 
     def write(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         """Return a transaction that excludes all other writers from its first statement on; durable once left."""
-        return self._transaction("BEGIN IMMEDIATE")
+        return self._transaction("BEGIN IMMEDIATE", self._schema)
 
     @contextlib.contextmanager
-    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, begin: str, schema: Schema | None = None) -> Iterator[sqlite3.Connection]:
         with self._lock:
             self._check_file()
             try:
                 self._connection.execute(begin)
                 try:
+                    if schema is not None:
+                        check_version(self.path, self._connection, schema)
                     yield self._connection
                     self._connection.execute("COMMIT")
                 except BaseException:
@@ -171,6 +175,23 @@ class Database:
             f"{self.path} cannot be used ({error}): {fix}. Nothing may be released; "
             "repeating the call with the same run id never charges twice."
         )
+
+    def has_table(self, db: sqlite3.Connection, name: str) -> bool:
+        """Whether there is such a table."""
+        return (
+            db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone() is not None
+        )
+
+    def may_adopt(self, db: sqlite3.Connection, table: str) -> bool:
+        """Who may write the file may change its tables."""
+        return True
+
+    def define(self, db: sqlite3.Connection, statement: str) -> None:
+        """Execute one statement of a migration."""
+        db.execute(statement)
+
+    def let_read(self, db: sqlite3.Connection, table: str) -> None:
+        """Who may read the file may read its tables."""
 
     def close(self) -> None:
         """Close the file; later calls raise `LedgerError`."""

@@ -1,0 +1,107 @@
+"""The version of a database's tables: recorded beside them, brought up to date at opening, refused if it is newer.
+
+A program that does not know what newer tables mean could overlook a limit or a charge, so it uses none of them. Older
+tables are changed in one transaction that excludes all other writers: of several openers one changes them, and a
+change that is interrupted leaves the old version. Nothing here deletes a charge, and no migration may.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dpdist.errors import LedgerError
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The tables of a ledger or of a journal.
+
+    Attributes
+    ----------
+    part : str
+        ``"ledger"`` or ``"journal"``; each has its own version, also where they share a database.
+    table : str
+        One of the tables of version 1. Where it is there and no version is recorded, the tables are of version 1:
+        programs before this one recorded none.
+    migrations : tuple of tuples of str
+        Number i leads from version i to version i + 1. The first one makes all tables. Published ones never change.
+    """
+
+    part: str
+    table: str
+    migrations: tuple[tuple[str, ...], ...]
+
+    @property
+    def version(self) -> int:
+        """What this program knows."""
+        return len(self.migrations)
+
+    @property
+    def record(self) -> str:
+        """The table that holds the version, one number."""
+        return f"dpdist_{self.part}_version"
+
+
+class Migratable(Protocol):
+    """What a migration needs of a database beside its transactions."""
+
+    path: str
+
+    def write(self) -> Any:
+        """A transaction that excludes all other writers."""
+
+    def has_table(self, db: Any, name: str) -> bool:
+        """Whether there is such a table."""
+
+    def may_adopt(self, db: Any, table: str) -> bool:
+        """Whether this account may record the version of a table that is there."""
+
+    def define(self, db: Any, statement: str) -> None:
+        """Execute one statement of a migration, with the types of this database."""
+
+    def let_read(self, db: Any, table: str) -> None:
+        """Let every account that may use the database read a table."""
+
+
+def found_version(store: Migratable, db: Any, schema: Schema) -> tuple[int, bool]:
+    """The version of the tables (0: there are none), and whether it is recorded."""
+    if store.has_table(db, schema.record):
+        return int(db.execute(f"SELECT version FROM {schema.record}").fetchone()[0]), True
+    return int(store.has_table(db, schema.table)), False
+
+
+def bring_up_to_date(store: Migratable, schema: Schema) -> bool:
+    """Make the tables, or change older ones, once; return whether the version is recorded.
+
+    Tables of this program's version stay as they are, so an account without the right to create can use them.
+    """
+    with store.write() as db:
+        version, recorded = found_version(store, db, schema)
+        refuse_newer(store.path, schema, version)
+        if version == schema.version and (recorded or not store.may_adopt(db, schema.table)):
+            return recorded
+        for migration in schema.migrations[version:]:
+            for statement in migration:
+                store.define(db, statement)
+        if not recorded:
+            store.define(db, f"CREATE TABLE {schema.record} (version INTEGER NOT NULL)")
+            store.let_read(db, schema.record)
+            db.execute(f"INSERT INTO {schema.record} VALUES (?)", (schema.version,))
+        else:
+            db.execute(f"UPDATE {schema.record} SET version = ?", (schema.version,))
+    return True
+
+
+def check_version(path: str, db: Any, schema: Schema) -> None:
+    """Refuse tables that another program has migrated while this one had them open."""
+    refuse_newer(path, schema, int(db.execute(f"SELECT version FROM {schema.record}").fetchone()[0]))
+
+
+def refuse_newer(path: str, schema: Schema, version: int) -> None:
+    """Raise `LedgerError` where this program does not know the version."""
+    if version > schema.version:
+        raise LedgerError(
+            f"the {schema.part} {path} has version {version}, and this dpdist knows versions up to {schema.version}: "
+            "upgrade dpdist here (a newer one has used it). Nothing was charged or released"
+        )
