@@ -194,6 +194,11 @@ class Dataset:
         return all(isinstance(source, NumpySource) for source in self._sources.values())
 
     @property
+    def remote(self) -> bool:
+        """Whether an array is in a store that answers late, as object stores do: then more is read ahead."""
+        return any(source.remote for source in self._sources.values())
+
+    @property
     def anonymous(self) -> bool:
         """Whether the id is random and kept nowhere: when the object is gone, nobody can name the dataset again."""
         return self._anonymous

@@ -11,10 +11,12 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import numpy as np
 import zarr
+from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 from dpdist.data.integrity import chunk_problem
 from dpdist.data.schema import ArraySpec
@@ -43,10 +45,14 @@ def aligned_rows(row_bytes: int) -> int:
 
 
 class Source(ABC):
-    """One array of a dataset, readable by row range; ``spec`` is its public shape and dtype."""
+    """One array of a dataset, readable by row range; ``spec`` is its public shape and dtype.
+
+    ``remote``: in a store that answers late, so that several reads at once are faster than one after another.
+    """
 
     name: str
     spec: ArraySpec
+    remote = False
 
     @abstractmethod
     def _read(self, start: int, stop: int) -> np.ndarray:
@@ -154,6 +160,7 @@ class ZarrSource(Source):
         self.name = name
         self.complete = complete
         self._store, self._path = array.store, array.path
+        self.remote = not isinstance(array.store, LocalStore | MemoryStore | ZipStore)
         self._opened: zarr.Array | None = array
         if array.attrs.get("scale_factor") is not None or array.attrs.get("add_offset") is not None:
             raise DataError(
@@ -190,9 +197,16 @@ class ZarrSource(Source):
         return self._opened
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        if self.complete:
+        if not self.complete:
+            return np.asarray(self.array[start:stop])
+        if not self.remote:
             self._check_chunks(start, stop, lengths=False)
-        return np.asarray(self.array[start:stop])
+            return np.asarray(self.array[start:stop])
+        with ThreadPoolExecutor(1) as other:  # both at once: the store is waited for once
+            checked = other.submit(self._check_chunks, start, stop, lengths=False)
+            rows = np.asarray(self.array[start:stop])
+            checked.result()
+        return rows
 
     def _verify(self, start: int, stop: int) -> np.ndarray:
         self._check_chunks(start, stop, lengths=True)

@@ -6,8 +6,9 @@ depend on one. They return a `Failure` with a public sentence instead.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +22,26 @@ from dpdist.kernels.grid import fits_int64
 
 Prepare = Callable[[NDArray[Any]], NDArray[Any]]
 """A public row-wise map applied to an array as it is read (dtype, encoding of labels)."""
+
+AHEAD_BYTES = 64 * 2**20
+"""A remote store answers late, so several requests are under way: for as many ranges as have this size together."""
+MAX_AHEAD = 8
+
+
+def ahead(partition_bytes: int, remote: bool) -> int:
+    """How many partitions a worker thread reads while it computes with one: of a disk one, which keeps it busy."""
+    return max(1, min(MAX_AHEAD, AHEAD_BYTES // max(1, partition_bytes))) if remote else 1
+
+
+def streamed_bytes(partition_bytes: int, remote: bool) -> int:
+    """The most rows, in bytes, that a worker thread holds when it reads them again in every round.
+
+    Examples
+    --------
+    >>> streamed_bytes(16 * 2**20, remote=False) // 2**20, streamed_bytes(16 * 2**20, remote=True) // 2**20
+    (32, 80)
+    """
+    return (1 + ahead(partition_bytes, remote)) * partition_bytes
 
 
 @dataclass(frozen=True)
@@ -63,35 +84,53 @@ class Shard:
     plan: ShardPlan
     sources: Mapping[str, Sequence[Any]]
     blocks: list[tuple[int, Block]] = field(default_factory=list)
+    n_ahead: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        longest = max((stop - start for start, stop in self.plan.ranges), default=0)
+        stored = [column[0] for column in self.sources.values() if not isinstance(column[0], np.ndarray)]
+        row_bytes = sum(source.spec.row_bytes for source in stored)
+        self.n_ahead = ahead(longest * row_bytes, any(source.remote for source in stored))
 
     def blocks_in(self, start: int, stop: int) -> Iterator[tuple[int, Block]]:
         """The blocks that hold some of the rows ``start:stop``, each with the number of its first row."""
         touched = [i for i, (first, last) in enumerate(self.plan.ranges) if first < stop and start < last]
         if self.plan.resident:
             yield from (self.blocks[i] for i in touched)
-            return
-        with ThreadPoolExecutor(1) as reader:  # the next range is read while this one is summarised
-            ahead = None
-            for i, following in zip(touched, [*touched[1:], None], strict=False):  # there may be none
-                block = (ahead or reader.submit(self._block, i, "read")).result()
-                ahead = None if following is None else reader.submit(self._block, following, "read")
-                yield self.plan.ranges[i][0], block
+        else:
+            yield from self._stream(touched, "read")
 
     def load(self) -> None:
         """Read every range once, with all checks; keep the rows if they are to stay."""
-        for i, (start, _) in enumerate(self.plan.ranges):
-            block = self._block(i, "verify")
+        for loaded in self._stream(range(len(self.plan.ranges)), "verify"):
             if self.plan.resident:
-                self.blocks.append((start, block))
+                self.blocks.append(loaded)
+            del loaded  # before the next one is waited for
         if self.plan.resident:
             self.sources = {}
+
+    def _stream(self, numbers: Sequence[int], how: Literal["read", "verify"]) -> Iterator[tuple[int, Block]]:
+        """These ranges in turn; the next ones are read while the caller computes with one."""
+        asked: deque[tuple[int, Future[Block]]] = deque()
+        with ThreadPoolExecutor(self.n_ahead) as readers:
+            for i in numbers:
+                asked.append((i, readers.submit(self._block, i, how)))
+                if len(asked) > self.n_ahead:
+                    yield self._first(asked)
+            while asked:
+                yield self._first(asked)
+
+    def _first(self, asked: deque[tuple[int, Future[Block]]]) -> tuple[int, Block]:
+        i, block = asked.popleft()
+        return self.plan.ranges[i][0], block.result()
 
     def _block(self, i: int, how: Literal["read", "verify"]) -> Block:
         """The i-th range; rows that were sent here are there already, others are read."""
         start, stop = self.plan.ranges[i]
         columns = {name: self.sources[name][i] for name in self.plan.prepare}
         rows = {name: c if isinstance(c, np.ndarray) else getattr(c, how)(start, stop) for name, c in columns.items()}
-        return {name: prepare(rows[name]) for name, prepare in self.plan.prepare.items()}
+        with np.errstate(all="ignore"):  # of its own: a thread starts without that of its maker
+            return {name: prepare(rows[name]) for name, prepare in self.plan.prepare.items()}
 
 
 def load_shard(plan: ShardPlan, sources: Mapping[str, Sequence[Any]]) -> Shard | Failure:
@@ -117,6 +156,7 @@ def summarise_shard(shard: Shard | Failure, ask: Round) -> NDArray[Any] | Failur
             for first, block in shard.blocks_in(ask.start, ask.stop):
                 part = _summarise_block(first, block, ask)
                 total = ask.query.combine(total, part, ask.wide)
+                del block  # before the next one is waited for
         except DataError as error:
             return Failure(str(error))
         except Exception as error:

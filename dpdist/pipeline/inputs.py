@@ -42,6 +42,8 @@ class Size:
         None for a dataset that gets its id when it is written.
     schema : Schema or None
         None for data that does not exist yet.
+    remote : bool
+        Whether the store answers late.
     """
 
     n_rows: int
@@ -51,6 +53,7 @@ class Size:
     in_memory: bool
     dataset_id: str | None = None
     schema: Schema | None = None
+    remote: bool = False
 
     @property
     def unit(self) -> str:
@@ -137,4 +140,5 @@ def size(job: Job) -> Size:
         dataset.in_memory,
         dataset.id if named else None,
         dataset.schema,
+        dataset.remote,
     )

@@ -12,6 +12,7 @@ from typing import Any
 from dpdist.data.folds import split_slots
 from dpdist.engine.coordinator import RESIDENT_SHARE
 from dpdist.engine.local import capacity
+from dpdist.engine.shards import streamed_bytes
 from dpdist.errors import BudgetExceeded
 from dpdist.pipeline import inputs
 from dpdist.pipeline.account import exists, ledger_path, shown_limit, spent
@@ -83,8 +84,7 @@ def passes(plan: Plan, names: Sequence[str]) -> float:
 def memory(size: Size, n_threads: int, workers_memory: float) -> dict[str, Any]:
     """Whether the rows stay in the workers' memory or are read again every round, and bytes of rows per thread."""
     resident = size.in_memory or size.nbytes <= RESIDENT_SHARE * workers_memory
-    # streamed: the partition that is summarised and the one that is read meanwhile
-    held = size.nbytes / n_threads if resident else 2 * size.partition_bytes
+    held = size.nbytes / n_threads if resident else streamed_bytes(size.partition_bytes, size.remote)
     return {
         "worker_threads": n_threads,
         "workers_bytes": int(workers_memory),

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import multiprocessing
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
 
 import dask
 import numpy as np
+import psutil
+import zarr
 from distributed import Client, LocalCluster
 
 from dpdist import Budget, Coordinator, Dataset
@@ -23,9 +34,15 @@ from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.mechanisms import Gaussian
 from dpdist.privacy.plan import Item
 from tests.benchmarks.measure import benchmark
+from tests.s3 import BUCKET, KEY, SECRET, Faults, S3Server
+
+LATENCY = 0.02
+"""Seconds until a store far away begins to answer."""
 
 
-def rounds(dataset: Dataset, n_rounds: int, cluster: object = "threads") -> list[float]:
+def rounds(
+    dataset: Dataset, n_rounds: int, cluster: object = "threads", between: Callable[[int], None] = lambda done: None
+) -> list[float]:
     """Seconds of each round of a private gradient on a dataset; the first ones load and warm up."""
     times = []
     with Coordinator(
@@ -38,7 +55,8 @@ def rounds(dataset: Dataset, n_rounds: int, cluster: object = "threads") -> list
         item = coordinator.plan([Item("gradient", Gaussian(), count=n_rounds)])["gradient"]
         query = GradientSum(Logistic(), row_norm=1.0, clip_norm=1.0)
         w = np.zeros(dataset.arrays["X"].shape[1])
-        for _ in range(n_rounds):
+        for done in range(n_rounds):
+            between(done)
             start = time.perf_counter()
             w = -coordinator.release(query, item, w) / dataset.n_rows
             times.append(time.perf_counter() - start)
@@ -70,6 +88,93 @@ def epoch_vs_read() -> tuple[float, str]:
         finally:
             engine.RESIDENT_SHARE = share
     return min(epochs) / min(reads), "one streamed epoch over 2e6 x 50 on disk against only reading it, two threads"
+
+
+@benchmark("s3-epoch", "<= 1.2")
+def s3_epoch() -> tuple[float, str]:
+    return streaming(None)
+
+
+@benchmark("s3-epoch-late", "<= 1.2")
+def s3_epoch_late() -> tuple[float, str]:
+    return streaming(LATENCY)
+
+
+def streaming(latency: float | None, repeats: int = 6) -> tuple[float, str]:
+    """A streamed epoch of a store against only reading it, in turns; the server takes its share of the processors."""
+    reads: dict[int, list[float]] = {1: [], 2: [], 4: [], 8: [], 16: []}
+    with store_in_bucket(latency) as (dataset, server_seconds):
+        before = server_seconds()
+
+        def read_in_turns(done: int) -> None:
+            if done >= 3 and done % 3 == 0:  # the first epochs load and warm up
+                for n_threads, times in reads.items():
+                    times.append(read_all(dataset, n_threads))
+
+        with mock.patch.object(engine, "RESIDENT_SHARE", 0.0), dask.config.set(num_workers=2):
+            epochs = rounds(dataset, 3 * (repeats + 1), between=read_in_turns)
+        passes = 1 + len(epochs) + len(reads) * repeats
+        server = (server_seconds() - before) / passes
+        size = dataset.nbytes / 1e6
+    best = min(reads, key=lambda n: min(reads[n]))
+    late = "" if latency is None else f" that answers {1000 * latency:.0f} ms late"
+    return min(epochs[3:]) / min(reads[best]), (
+        f"one streamed epoch over {size:.0f} MB in an S3 server{late}, two threads, against reading all chunks with "
+        f"{best} threads, the fastest of {', '.join(map(str, reads))} ({min(reads[best]):.2f} s; the server here "
+        f"takes {server:.2f} s of a processor for each pass)"
+    )
+
+
+def read_all(dataset: Dataset, n_threads: int) -> float:
+    """Seconds to read and decode every chunk of every array, without any check."""
+    arrays: list[Any] = [zarr.open_array(dataset.source(name).array.store_path, mode="r") for name in dataset.arrays]
+    start = time.perf_counter()
+    with ThreadPoolExecutor(n_threads) as pool:
+        for _ in pool.map(lambda rows: [array[slice(*rows)] for array in arrays] and None, dataset.partitions):
+            pass
+    return time.perf_counter() - start
+
+
+@contextlib.contextmanager
+def store_in_bucket(latency: float | None) -> Iterator[tuple[Dataset, Callable[[], float]]]:
+    """400 MB in a real S3 server, perhaps behind a proxy process; and the processor time of the server so far."""
+    server = S3Server()
+    account = {
+        "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true", "AWS_ENDPOINT_URL": server.address,
+    }  # fmt: skip
+    process = psutil.Process(server._process.pid)
+    place = f"s3://{BUCKET}/rows"
+    try:
+        with mock.patch.dict(os.environ, account), proxied(server, latency) as address:
+            synthetic.logit(1_000_000, 50, store=place)
+            with mock.patch.dict(os.environ, {"AWS_ENDPOINT_URL": address}):
+                yield Dataset.open(place), lambda: sum(process.cpu_times()[:2])
+    finally:
+        server.remove()
+
+
+@contextlib.contextmanager
+def proxied(server: S3Server, latency: float | None) -> Iterator[str]:
+    """The address of the server, or of a proxy in a process of its own that passes every request on late."""
+    if latency is None:
+        yield server.address
+        return
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=pass_on, args=(server.port, latency, theirs))
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        process.kill()
+        process.join()
+
+
+def pass_on(port: int, latency: float, told: Connection) -> None:
+    proxy = Faults(SimpleNamespace(port=port))  # type: ignore[arg-type]
+    proxy.spoil = lambda method, path: time.sleep(latency)
+    told.send(proxy.address)
+    time.sleep(3600)
 
 
 @benchmark("round-overhead", "<= 1.0")

@@ -78,7 +78,7 @@ def in_store(journal: str) -> dict[str, bytes]:
 
 
 def in_file(path: object) -> dict[str, bytes]:
-    store = open_store(str(path), ())
+    store = open_store(str(path), None)
     with store.read() as db:
         return dict(db.execute("SELECT release_id, bytes FROM dpdist_values").fetchall())
 
