@@ -1,8 +1,44 @@
-"""Settings that have to be made before anything is imported."""
+"""Settings that have to be made before anything is imported, and the object store of all tests that need one."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.s3 import KEY, SECRET, Faults, S3Server
 
 # scikit-learn skips its array-API check of an estimator without it
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """A real server, one for each process of the tests."""
+    server = S3Server()
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def s3_account(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """The environment of somebody who may use the server."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.address)
+    return s3_server
+
+
+@pytest.fixture
+def s3_faults(s3_account: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
+    """The same server, behind a proxy."""
+    proxy = Faults(s3_account)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.address)
+    yield proxy
+    proxy.shutdown()
+    proxy.server_close()

@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 import jsonschema
-import numpy as np
 import pytest
 
 from dpdist import Budget, Dataset, Ledger
 from dpdist.pipeline.schema import schema
 from tests.cli.command import call, start
+from tests.pipeline.stored import stored_job
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 SMALL = ("run", PIPELINES / "dp-gd.yaml", "--set", "data.n=3000", "--set", "data.d=4")
@@ -25,18 +25,7 @@ SMALL = ("run", PIPELINES / "dp-gd.yaml", "--set", "data.n=3000", "--set", "data
 @pytest.fixture
 def stored(tmp_path):
     """The words that run a job on a stored dataset."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(3000, 4)) / 2
-    Dataset.from_arrays(tmp_path / "rows.zarr", X=X, y=(X[:, 0] > 0).astype(int), partition_rows=500)
-    (tmp_path / "job.yaml").write_text(
-        f"""
-        method: dp-gd
-        data: {{path: {tmp_path}/rows.zarr}}
-        params: {{classes: [0, 1], row_norm: 1.0}}
-        budget: {{epsilon: 1.0, delta: 1.0e-6}}
-        ledger: {tmp_path}/ledger.sqlite
-        """
-    )
+    stored_job(tmp_path)
     return ("run", tmp_path / "job.yaml", "--output", tmp_path / "out")
 
 

@@ -6,7 +6,6 @@ import pickle
 import secrets
 import sys
 import threading
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -17,37 +16,7 @@ from dpdist.engine.progress import Released, watching
 from dpdist.errors import DataError, Fenced, LedgerError
 from dpdist.objects import object_store
 from dpdist.privacy.object_journal import ObjectJournal
-from tests.s3 import BUCKET, KEY, SECRET, Faults, S3Server
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    server = S3Server()
-    try:
-        yield server
-    finally:
-        server.remove()
-
-
-@pytest.fixture
-def account(server, monkeypatch) -> S3Server:
-    """The environment of somebody who may use the server."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server.address)
-    return server
-
-
-@pytest.fixture
-def faults(account, monkeypatch) -> Iterator[Faults]:
-    """The same server, behind a proxy."""
-    proxy = Faults(account)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.address)
-    yield proxy
-    proxy.shutdown()
-    proxy.server_close()
+from tests.s3 import BUCKET, SECRET
 
 
 @pytest.fixture
@@ -70,7 +39,7 @@ def fitted(data: object, **parameters: object) -> np.ndarray:
 # -- datasets -----------------------------------------------------------------------------------------------------
 
 
-def test_a_dataset_in_a_bucket_is_a_dataset(account, place):
+def test_a_dataset_in_a_bucket_is_a_dataset(s3_account, place):
     written = Dataset.from_arrays(place, X=X, y=Y, partition_rows=4096)
     opened = Dataset.open(place)
     assert (opened.id, opened.n_rows, opened.partitions) == (written.id, 20_000, written.partitions)
@@ -82,14 +51,14 @@ def test_a_dataset_in_a_bucket_is_a_dataset(account, place):
         Dataset.from_arrays(place, X=X, y=Y)
 
 
-def test_worker_processes_read_the_bucket_themselves(account, place):
+def test_worker_processes_read_the_bucket_themselves(s3_account, place):
     Dataset.from_arrays(place, X=X, y=Y, partition_rows=4096)
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         found = fitted(Dataset.open(place), ledger=Ledger(":memory:"), cluster=cluster)
     assert (found == fitted(None)).all()
 
 
-def test_secrets_are_in_no_pickle_and_no_message(account, place, monkeypatch):
+def test_secrets_are_in_no_pickle_and_no_message(s3_account, place, monkeypatch):
     data = Dataset.from_arrays(place, X=X, y=Y)
     assert SECRET.encode() not in pickle.dumps(data)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-sesame")
@@ -101,7 +70,7 @@ def test_secrets_are_in_no_pickle_and_no_message(account, place, monkeypatch):
     assert "sesame" not in str(refused.value)
 
 
-def test_what_is_not_there_is_named(account, place):
+def test_what_is_not_there_is_named(s3_account, place):
     with pytest.raises(DataError, match="cannot open a Zarr group at s3://"):
         Dataset.open(place)
 
@@ -131,21 +100,21 @@ def times(n: int, fault: str, kind: str = "/c/"):
 
 
 @pytest.mark.parametrize("fault", ["503", "slow", "cut"])
-def test_a_store_that_fails_for_a_moment_changes_nothing(faults, place, fault):
+def test_a_store_that_fails_for_a_moment_changes_nothing(s3_faults, place, fault):
     Dataset.from_arrays(place, X=X, y=Y, partition_rows=4096)
-    faults.spoil = times(3, fault)
+    s3_faults.spoil = times(3, fault)
     assert (fitted(Dataset.open(place), ledger=Ledger(":memory:")) == fitted(None)).all()
-    assert faults.spoiled == 3
+    assert s3_faults.spoiled == 3
 
 
-def test_a_truncated_chunk_stops_the_run_before_it_is_charged(faults, place):
+def test_a_truncated_chunk_stops_the_run_before_it_is_charged(s3_faults, place):
     data = Dataset.from_arrays(place, X=X, y=Y, partition_rows=4096)
-    faults.spoil = times(10**6, "short")
+    s3_faults.spoil = times(10**6, "short")
     ledger = Ledger(":memory:")
     with pytest.raises(DataError, match=r"array .[Xy]., rows"):
         fitted(Dataset.open(place), ledger=ledger)
     assert ledger.history(data.id) == []
-    faults.spoil = times(0, "")
+    s3_faults.spoil = times(0, "")
     assert (fitted(Dataset.open(place), ledger=ledger) == fitted(None)).all()
 
 
@@ -153,7 +122,7 @@ def test_a_truncated_chunk_stops_the_run_before_it_is_charged(faults, place):
 
 
 @pytest.mark.parametrize("value", [np.array([1.5, -0.0, np.nan, 5e-324]), np.arange(6).reshape(2, 3) - 2**60])
-def test_values_come_back_bit_by_bit(account, place, value):
+def test_values_come_back_bit_by_bit(s3_account, place, value):
     run = ObjectJournal(place).open("a run/with any name")
     assert run.get("r/0") is None
     run.put("r/0", value)
@@ -161,7 +130,7 @@ def test_values_come_back_bit_by_bit(account, place, value):
     assert again.dtype == value.dtype and again.shape == value.shape and again.tobytes() == value.tobytes()
 
 
-def test_the_newest_opener_of_a_run_is_its_only_writer(account, place):
+def test_the_newest_opener_of_a_run_is_its_only_writer(s3_account, place):
     old, other = ObjectJournal(place).open("r"), ObjectJournal(place).open("another run")
     new = ObjectJournal(place).open("r")
     with pytest.raises(Fenced, match="newer process"):
@@ -172,14 +141,14 @@ def test_the_newest_opener_of_a_run_is_its_only_writer(account, place):
     other.check()
 
 
-def test_the_first_value_stays_even_if_two_writers_slip_through_together(account, place):
+def test_the_first_value_stays_even_if_two_writers_slip_through_together(s3_account, place):
     first, second = ObjectJournal(place).open("r"), ObjectJournal(place).open("r")
     first.check = second.check = lambda: None  # both looked before the other came
     values = [first.put("r/0", np.array([1.0])), second.put("r/0", np.array([2.0]))]
     assert values == [1.0, 1.0]
 
 
-def test_openers_at_once_get_epochs_of_their_own(account, place):
+def test_openers_at_once_get_epochs_of_their_own(s3_account, place):
     runs = []
     threads = [threading.Thread(target=lambda: runs.append(ObjectJournal(place).open("r"))) for _ in range(6)]
     for thread in threads:
@@ -197,7 +166,7 @@ def test_openers_at_once_get_epochs_of_their_own(account, place):
     assert alive == [6]
 
 
-def test_a_damaged_value_is_refused(account, place):
+def test_a_damaged_value_is_refused(s3_account, place):
     import obstore
 
     run = ObjectJournal(place).open("r")
@@ -209,7 +178,7 @@ def test_a_damaged_value_is_refused(account, place):
         run.get("v")
 
 
-def test_a_run_with_its_journal_in_a_bucket_resumes_there(account, place, tmp_path):
+def test_a_run_with_its_journal_in_a_bucket_resumes_there(s3_account, place, tmp_path):
     data = Dataset.from_arrays(X=X, y=Y, dataset_id="bucket-journal")
 
     class Stop(Exception):
@@ -229,7 +198,7 @@ def test_a_run_with_its_journal_in_a_bucket_resumes_there(account, place, tmp_pa
     assert len(Ledger(tmp_path / "l.sqlite").history("bucket-journal")) == 1
 
 
-def test_a_journal_nobody_can_reach_charges_nothing(account, place, monkeypatch, tmp_path):
+def test_a_journal_nobody_can_reach_charges_nothing(s3_account, place, monkeypatch, tmp_path):
     monkeypatch.setattr("dpdist.objects.RETRIES", {"max_retries": 0})
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     data = Dataset.from_arrays(X=X, y=Y, dataset_id="no-journal")

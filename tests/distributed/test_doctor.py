@@ -22,7 +22,7 @@ from tests.distributed.test_versions import shim
 from tests.faults.clock import COMPILER, JumpingClock
 from tests.faults.cluster import RealCluster, make_certificates, names, until
 from tests.postgres import PostgresServer
-from tests.s3 import BUCKET, KEY, SECRET, S3Server
+from tests.s3 import BUCKET
 
 
 @pytest.fixture(scope="module")
@@ -293,26 +293,17 @@ def test_the_clock_of_the_ledger(postgres, tmp_path, capsys):
 
 
 @pytest.fixture
-def account(monkeypatch):
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+def account(s3_account, monkeypatch):
     monkeypatch.setattr("dpdist.objects.RETRIES", {"max_retries": 0})
     return monkeypatch
 
 
 def test_an_object_store(account):
-    server = S3Server()
-    try:
-        account.setenv("AWS_ENDPOINT_URL", server.address)
-        (found,) = examine_journal(f"s3://{BUCKET}/journal")
-        assert found.status == "ok" and "only once" in found.says
-        account.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-        (found,) = examine_journal(f"s3://{BUCKET}/journal")
-        assert found.status == "fail" and "credentials" in found.fix and "wrong" not in found.says
-    finally:
-        server.remove()
+    (found,) = examine_journal(f"s3://{BUCKET}/journal")
+    assert found.status == "ok" and "only once" in found.says
+    account.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    (found,) = examine_journal(f"s3://{BUCKET}/journal")
+    assert found.status == "fail" and "credentials" in found.fix and "wrong" not in found.says
 
 
 class Careless(http.server.BaseHTTPRequestHandler):

@@ -17,7 +17,7 @@ from dpdist import Dataset, Ledger
 from tests.faults import jobs
 from tests.faults.cluster import ROOT
 from tests.postgres import PostgresServer
-from tests.s3 import BUCKET, KEY, SECRET, S3Server
+from tests.s3 import BUCKET
 
 
 @pytest.fixture(scope="module")
@@ -30,27 +30,14 @@ def postgres() -> Iterator[PostgresServer]:
         server.remove()
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    server = S3Server()
-    try:
-        yield server
-    finally:
-        server.remove()
-
-
 @pytest.fixture(params=["postgresql", "s3"])
-def shared(request, place, monkeypatch) -> tuple[str, ...]:
+def shared(request, place) -> tuple[str, ...]:
     """A ledger, and a journal if it is elsewhere."""
     if request.param == "postgresql":
         server = request.getfixturevalue("postgres")
         server.forget()
         return (server.address,)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue("s3").address)
+    request.getfixturevalue("s3_account")
     return (str(place / "ledger.sqlite"), f"s3://{BUCKET}/{random.token_hex(8)}")
 
 

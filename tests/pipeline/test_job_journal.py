@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
 
 import jsonschema
-import numpy as np
 import pytest
 
-from dpdist import Dataset, Ledger
+from dpdist import Ledger
 from dpdist.errors import DpdistError
 from dpdist.objects import Objects
 from dpdist.pipeline.job import JobError, load_job
@@ -20,51 +18,23 @@ from dpdist.pipeline.rundir import OutputError
 from dpdist.pipeline.schema import schema
 from dpdist.privacy.sqlite import open_store
 from tests.cli.command import call, start
+from tests.pipeline.stored import stored_job
 from tests.pipeline.test_run import account as charges
 from tests.pipeline.test_run import contents
 from tests.postgres import PostgresServer
-from tests.s3 import BUCKET, KEY, SECRET, S3Server
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    server = S3Server()
-    try:
-        yield server
-    finally:
-        server.remove()
+from tests.s3 import BUCKET
 
 
 @pytest.fixture
-def bucket(server, monkeypatch) -> str:
-    """A prefix of somebody who may use the server."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server.address)
+def bucket(s3_account) -> str:
+    """A prefix of somebody who may use the s3_server."""
     return f"s3://{BUCKET}/{secrets.token_hex(8)}"
 
 
 @pytest.fixture
 def job_file(tmp_path, monkeypatch):
     monkeypatch.delenv("DPDIST_LEDGER", raising=False)
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(3000, 4)) / 2
-    Dataset.from_arrays(tmp_path / "rows.zarr", X=X, y=(X[:, 0] > 0).astype(int), partition_rows=500)
-    path = tmp_path / "job.yaml"
-    path.write_text(
-        f"""
-        method: dp-gd
-        data: {{path: {tmp_path}/rows.zarr}}
-        params: {{classes: [0, 1], row_norm: 1.0}}
-        budget: {{epsilon: 1.0, delta: 1.0e-6}}
-        ledger: {tmp_path}/ledger.sqlite
-        cluster: threads
-        output: {tmp_path}/out
-        """
-    )
-    return path
+    return stored_job(tmp_path, "cluster: threads", f"output: {tmp_path}/out")
 
 
 @pytest.fixture

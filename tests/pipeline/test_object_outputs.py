@@ -6,7 +6,6 @@ import http.server
 import json
 import secrets
 import threading
-from collections.abc import Iterator
 
 import jsonschema
 import numpy as np
@@ -24,39 +23,15 @@ from dpdist.pipeline.run import run_job
 from dpdist.pipeline.rundir import OutputError, OutputUnreachable, RunDirectory
 from dpdist.pipeline.schema import schema
 from tests.cli.command import call, start
+from tests.pipeline.stored import stored_job
 from tests.pipeline.test_run import account as charges
 from tests.pipeline.test_run import contents
-from tests.s3 import BUCKET, KEY, SECRET, Faults, S3Server
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    server = S3Server()
-    try:
-        yield server
-    finally:
-        server.remove()
+from tests.s3 import BUCKET, KEY
 
 
 @pytest.fixture(autouse=True)
-def account(server, monkeypatch) -> S3Server:
-    """The environment of somebody who may use the server."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server.address)
-    return server
-
-
-@pytest.fixture
-def faults(server, monkeypatch) -> Iterator[Faults]:
-    """The same server, behind a proxy."""
-    proxy = Faults(server)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.address)
-    yield proxy
-    proxy.shutdown()
-    proxy.server_close()
+def account(s3_account):
+    """All tests here may use the s3_server."""
 
 
 @pytest.fixture
@@ -71,22 +46,7 @@ def out() -> str:
 
 @pytest.fixture
 def job_file(tmp_path, out):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(3000, 4)) / 2
-    Dataset.from_arrays(tmp_path / "rows.zarr", X=X, y=(X[:, 0] > 0).astype(int), partition_rows=500)
-    path = tmp_path / "job.yaml"
-    path.write_text(
-        f"""
-        method: dp-gd
-        data: {{path: {tmp_path}/rows.zarr}}
-        params: {{classes: [0, 1], row_norm: 1.0}}
-        budget: {{epsilon: 1.0, delta: 1.0e-6}}
-        ledger: {tmp_path}/ledger.sqlite
-        cluster: threads
-        output: {out}
-        """
-    )
-    return path
+    return stored_job(tmp_path, "cluster: threads", f"output: {out}")
 
 
 @pytest.fixture
@@ -113,11 +73,11 @@ def ended(*words: object) -> tuple[int, str]:
 # -- a run ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_in_a_store_has_the_files_of_a_run_in_a_directory(job, out, server, tmp_path):
+def test_a_run_in_a_store_has_the_files_of_a_run_in_a_directory(job, out, s3_server, tmp_path):
     seeded = "params.random_state=1"
     record = run_job(job(seeded))
     jsonschema.validate(record, schema("run"))
-    there = objects(out, server.address)
+    there = objects(out, s3_server.address)
     assert json.loads(there["run.json"]) == record and there["report.html"].startswith(b"<!DOCTYPE html>")
     run_job(job(seeded, f"output={tmp_path}/out", f"ledger={tmp_path}/other.sqlite"))
     arrays = contents(tmp_path / "out" / "released.zarr")
@@ -125,23 +85,23 @@ def test_a_run_in_a_store_has_the_files_of_a_run_in_a_directory(job, out, server
     assert len(there) == len(arrays) + 2, "and nothing else"
 
 
-def test_a_resumed_run_is_the_same_run(job, out, server, tmp_path):
-    first, before = run_job(job()), objects(out, server.address)
+def test_a_resumed_run_is_the_same_run(job, out, s3_server, tmp_path):
+    first, before = run_job(job()), objects(out, s3_server.address)
     assert run_job(job(), resume=True) == first
-    assert objects(out, server.address) == before
+    assert objects(out, s3_server.address) == before
     assert len(charges(tmp_path / "ledger.sqlite")) == 1
 
 
 @pytest.mark.filterwarnings("ignore:Object at .* is not recognized")  # this server keeps an empty folder
-def test_what_another_version_left_among_the_arrays_goes(job, out, server):
+def test_what_another_version_left_among_the_arrays_goes(job, out, s3_server):
     run_job(job())
-    before = objects(out, server.address)
+    before = objects(out, s3_server.address)
     Objects(out).put("released.zarr/old/zarr.json", b"{}")
     run_job(job(), resume=True)
-    assert objects(out, server.address) == before
+    assert objects(out, s3_server.address) == before
 
 
-def test_a_killed_run_goes_on(job_file, job, out, server, tmp_path):
+def test_a_killed_run_goes_on(job_file, job, out, s3_server, tmp_path):
     """A process, kill -9 in the middle, and the next one: the same run, one charge, what was drawn stays."""
     words = ("run", job_file, "--set", "params.n_rounds=400")
     process = start(*words)
@@ -153,14 +113,14 @@ def test_a_killed_run_goes_on(job_file, job, out, server, tmp_path):
         assert process.poll() is None
     process.kill()
     process.communicate()
-    assert set(objects(out, server.address)) == {"run.json"} and status(out, server.address) == "started"
+    assert set(objects(out, s3_server.address)) == {"run.json"} and status(out, s3_server.address) == "started"
     code, said = ended(*words)
     assert code == 2 and "started and not finished" in said and "--resume" in said
     code, said = ended(*words, "--resume", "--quiet")
     assert code == 0, said
-    assert status(out, server.address) == "done"
+    assert status(out, s3_server.address) == "done"
     (run,) = charges(tmp_path / "ledger.sqlite")
-    assert json.loads(objects(out, server.address)["run.json"])["run_id"] == run.run_id
+    assert json.loads(objects(out, s3_server.address)["run.json"])["run_id"] == run.run_id
     now = values(tmp_path / "ledger.sqlite")
     assert len(now) > 400 and drawn.items() <= now.items()
 
@@ -173,13 +133,13 @@ def values(path: object) -> dict[str, bytes]:
         return dict(db.execute("SELECT release_id, bytes FROM dpdist_values").fetchall())
 
 
-def test_of_two_processes_that_start_in_one_place_one_goes_on(job_file, out, server, tmp_path):
+def test_of_two_processes_that_start_in_one_place_one_goes_on(job_file, out, s3_server, tmp_path):
     processes = [start("run", job_file, "--quiet") for _ in range(2)]
     said = [process.communicate(timeout=120)[1] for process in processes]
     assert sorted(process.returncode for process in processes) == [0, 2], said
     (refused,) = (text for text in said if text)
     assert "not finished" in refused or "holds a finished run" in refused
-    assert len(charges(tmp_path / "ledger.sqlite")) == 1 and status(out, server.address) == "done"
+    assert len(charges(tmp_path / "ledger.sqlite")) == 1 and status(out, s3_server.address) == "done"
 
 
 def test_of_many_that_start_at_the_same_moment_one_goes_on(out):
@@ -211,7 +171,7 @@ def test_the_loser_of_a_race_is_told_the_same(out, monkeypatch):
 # -- refused for free -----------------------------------------------------------------------------------------------
 
 
-def test_a_place_that_is_taken(job, out, server, tmp_path):
+def test_a_place_that_is_taken(job, out, s3_server, tmp_path):
     Objects(out).put("photos/cat.jpg", b"")
     with pytest.raises(OutputError, match=r"other files \(photos\)"):
         run_job(job())
@@ -226,31 +186,33 @@ def test_a_place_that_is_taken(job, out, server, tmp_path):
     assert len(charges(tmp_path / "ledger.sqlite")) == 1
 
 
-def test_a_run_that_the_limit_cannot_pay_for_leaves_no_trace(job, out, server, tmp_path):
+def test_a_run_that_the_limit_cannot_pay_for_leaves_no_trace(job, out, s3_server, tmp_path):
     Ledger(tmp_path / "ledger.sqlite").set_limit(Dataset.open(tmp_path / "rows.zarr").id, Budget(0.5, 1e-5))
     with pytest.raises(BudgetExceeded):
         run_job(job())
-    assert objects(out, server.address) == {}
+    assert objects(out, s3_server.address) == {}
     assert run_job(job("budget.epsilon=0.25"))["status"] == "done", "the place can be used after all"
 
 
-def test_what_ended_a_run_is_said_also_if_its_trace_cannot_be_removed(job, out, faults, server, tmp_path, impatient):
+def test_what_ended_a_run_is_said_also_if_its_trace_cannot_be_removed(
+    job, out, s3_faults, s3_server, tmp_path, impatient
+):
     Ledger(tmp_path / "ledger.sqlite").set_limit(Dataset.open(tmp_path / "rows.zarr").id, Budget(0.5, 1e-5))
-    faults.spoil = lambda method, path: None if method in ("GET", "PUT") else "503"
+    s3_faults.spoil = lambda method, path: None if method in ("GET", "PUT") else "503"
     with pytest.raises(BudgetExceeded):
         run_job(job("budget.epsilon=0.75"))
-    assert faults.spoiled == 1 and status(out, server.address) == "started"
-    faults.spoil = lambda method, path: None
+    assert s3_faults.spoiled == 1 and status(out, s3_server.address) == "started"
+    s3_faults.spoil = lambda method, path: None
     Ledger(tmp_path / "ledger.sqlite").set_limit(Dataset.open(tmp_path / "rows.zarr").id, Budget(1.0, 1e-5))
     assert run_job(job("budget.epsilon=0.75"), resume=True)["status"] == "done", "it charged nothing, and goes on"
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_a_store_cannot_hold_the_ledger(job, out, server, dry_run):
+def test_a_store_cannot_hold_the_ledger(job, out, s3_server, dry_run):
     generated = "data={generate: logit, n: 300, d: 4}"
     with pytest.raises(OutputError, match=r"cannot hold the ledger.*key ledger.*postgresql://"):
         run_job(job(generated, "ledger=null"), dry_run=dry_run)
-    assert objects(out, server.address) == {}
+    assert objects(out, s3_server.address) == {}
     assert run_job(job(generated), dry_run=dry_run)["id"] == "dp-gd"
 
 
@@ -327,7 +289,7 @@ def test_a_store_that_makes_an_object_twice_is_refused(job, tmp_path, monkeypatc
 # -- a store that fails ---------------------------------------------------------------------------------------------
 
 
-def test_a_store_that_answers_503_for_a_while_changes_nothing(job, out, faults, server, tmp_path):
+def test_a_store_that_answers_503_for_a_while_changes_nothing(job, out, s3_faults, s3_server, tmp_path):
     seen: dict[str, int] = {}
     lock = threading.Lock()
 
@@ -336,13 +298,13 @@ def test_a_store_that_answers_503_for_a_while_changes_nothing(job, out, faults, 
             seen[method + path] = seen.get(method + path, 0) + 1
             return "503" if seen[method + path] <= 2 else None
 
-    faults.spoil = spoil
+    s3_faults.spoil = spoil
     assert run_job(job())["status"] == "done"
-    assert faults.spoiled > 10 and status(out, server.address) == "done"
+    assert s3_faults.spoiled > 10 and status(out, s3_server.address) == "done"
     assert len(charges(tmp_path / "ledger.sqlite")) == 1
 
 
-def test_a_record_that_was_made_by_a_request_whose_answer_was_lost_is_ours(job, out, faults, server):
+def test_a_record_that_was_made_by_a_request_whose_answer_was_lost_is_ours(job, out, s3_faults, s3_server):
     """The server keeps the first PUT and says 503: the second finds the record there, and it is no other run's."""
     left = [1]
 
@@ -352,44 +314,46 @@ def test_a_record_that_was_made_by_a_request_whose_answer_was_lost_is_ours(job, 
             return "late 503"
         return None
 
-    faults.spoil = spoil
-    assert run_job(job())["status"] == "done" and faults.spoiled == 1
+    s3_faults.spoil = spoil
+    assert run_job(job())["status"] == "done" and s3_faults.spoiled == 1
 
 
 @pytest.mark.parametrize("part", ["released.zarr/coef", "released.zarr/zarr.json", "run.json", "report.html"])
-def test_a_store_that_is_gone_at_the_end_costs_nothing(part, job, out, faults, server, tmp_path, impatient):
+def test_a_store_that_is_gone_at_the_end_costs_nothing(part, job, out, s3_faults, s3_server, tmp_path, impatient):
     def spoil(method: str, path: str) -> str | None:
         finished = (tmp_path / "ledger.sqlite").exists() and values(tmp_path / "ledger.sqlite")
         return "503" if method == "PUT" and part in path and finished else None
 
-    faults.spoil = spoil
+    s3_faults.spoil = spoil
     with pytest.raises(OutputUnreachable, match=r"results could not be written.*--resume|report cannot be written"):
         run_job(job())
-    assert status(out, server.address) == ("done" if part == "report.html" else "started")
+    assert status(out, s3_server.address) == ("done" if part == "report.html" else "started")
     drawn = values(tmp_path / "ledger.sqlite")
-    faults.spoil = lambda method, path: None
+    s3_faults.spoil = lambda method, path: None
     record = run_job(job(), resume=True)
-    there = objects(out, server.address)
+    there = objects(out, s3_server.address)
     assert json.loads(there["run.json"]) == record and "report.html" in there
     assert values(tmp_path / "ledger.sqlite") == drawn and len(charges(tmp_path / "ledger.sqlite")) == 1
 
 
-def test_a_reader_of_a_finished_run_finds_it_whole_while_it_is_written_again(job, out, faults, server):
+def test_a_reader_of_a_finished_run_finds_it_whole_while_it_is_written_again(job, out, s3_faults, s3_server):
     run_job(job())
-    whole = objects(out, server.address)
+    whole = objects(out, s3_server.address)
     seen = []
 
     def look(method: str, path: str) -> str | None:
         if method != "GET":
-            seen.append({name: data for name, data in objects(out, server.address).items() if name in whole} == whole)
+            seen.append(
+                {name: data for name, data in objects(out, s3_server.address).items() if name in whole} == whole
+            )
         return None
 
-    faults.spoil = look
+    s3_faults.spoil = look
     run_job(job(), resume=True)
     assert len(seen) > 8 and all(seen)
 
 
-def test_arrays_come_before_the_record(job, out, faults, server):
+def test_arrays_come_before_the_record(job, out, s3_faults, s3_server):
     order = []
 
     def look(method: str, path: str) -> str | None:
@@ -397,7 +361,7 @@ def test_arrays_come_before_the_record(job, out, faults, server):
             order.append(path.partition(out.rpartition("/")[2] + "/")[2].partition("?")[0])
         return None
 
-    faults.spoil = look
+    s3_faults.spoil = look
     run_job(job())
     assert order[0] == order[1] == "run.json", "made, and tried a second time"
     assert order[-3:] == ["released.zarr/zarr.json", "run.json", "report.html"]
@@ -411,13 +375,13 @@ def test_arrays_come_before_the_record(job, out, faults, server):
 # -- the report -----------------------------------------------------------------------------------------------------
 
 
-def test_a_report_is_rendered_again_from_the_store(job, out, server, capsys):
+def test_a_report_is_rendered_again_from_the_store(job, out, s3_server, capsys):
     run_job(job())
-    before = objects(out, server.address)
+    before = objects(out, s3_server.address)
     Objects(out).delete(["report.html"])
     done = call(capsys, "report", out)
     assert done.code == 0 and done.out == f"{out}/report.html\n"
-    assert objects(out, server.address) == before
+    assert objects(out, s3_server.address) == before
     assert json.loads(call(capsys, "report", f"{out}/", "--json").out) == {"report": f"{out}/report.html"}
     lost = call(capsys, "report", f"{out}-2")
     assert lost.code == 2 and "no run at" in lost.err and "output directory of dpdist run" in lost.err
@@ -426,11 +390,11 @@ def test_a_report_is_rendered_again_from_the_store(job, out, server, capsys):
     assert lost.code == 2 and "released arrays" in lost.err and "--resume" in lost.err
 
 
-def test_a_run_that_is_not_done_has_a_report_that_says_so(out, capsys, server):
+def test_a_run_that_is_not_done_has_a_report_that_says_so(out, capsys, s3_server):
     head = {"id": "dp-gd", "title": "t", "estimator": "e", "asked": {}, "budget": {"ledger": "l", "journal": None}}
     RunDirectory(out, head, resume=False)
     assert call(capsys, "report", out).code == 0
-    assert b"Not finished." in objects(out, server.address)["report.html"]
+    assert b"Not finished." in objects(out, s3_server.address)["report.html"]
 
 
 def test_the_result_for_people_names_the_store(job_file, out, capsys):
@@ -438,7 +402,7 @@ def test_the_result_for_people_names_the_store(job_file, out, capsys):
     assert done.code == 0 and f"{out}: run.json, released.zarr, report.html" in done.out
 
 
-def test_the_runner_of_a_pod_tries_again_and_tells_the_run(job_file, out, faults, server, tmp_path, monkeypatch):
+def test_the_runner_of_a_pod_tries_again_and_tells_the_run(job_file, out, s3_faults, s3_server, tmp_path, monkeypatch):
     from distributed import LocalCluster
 
     message = tmp_path / "message"
@@ -448,13 +412,13 @@ def test_the_runner_of_a_pod_tries_again_and_tells_the_run(job_file, out, faults
     with LocalCluster(n_workers=1, processes=False, dashboard_address=None, protocol="tcp") as cluster:
         monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", cluster.scheduler_address)
         words = ["--workers", "1", "--", str(job_file), "--output", out]
-        faults.spoil = lambda method, path: "503" if method == "PUT" and "released.zarr" in path else None
+        s3_faults.spoil = lambda method, path: "503" if method == "PUT" and "released.zarr" in path else None
         assert runner.run(words) == runner.TRY_AGAIN
         assert "--resume" in json.loads(message.read_text())["error"]
-        faults.spoil = lambda method, path: None
+        s3_faults.spoil = lambda method, path: None
         assert runner.run(words) == 0
     (run,) = charges(tmp_path / "ledger.sqlite")
-    assert json.loads(message.read_text()) == {"run_id": run.run_id} and status(out, server.address) == "done"
+    assert json.loads(message.read_text()) == {"run_id": run.run_id} and status(out, s3_server.address) == "done"
 
 
 # -- places ---------------------------------------------------------------------------------------------------------
