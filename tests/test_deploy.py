@@ -300,6 +300,7 @@ def test_the_image_is_pinned_and_has_no_tools():
     assert len(stages) == 2 and all(stage.startswith("${PYTHON}") for stage in stages)
     assert "apt-get" not in stages[1] and "pip install" not in stages[1] and "COPY --from=build" in stages[1]
     assert re.findall(r"^USER (\S+)", stages[1], re.M) == ["10001:10001"]
+    assert text.count("compileall -q") == text.count("--invalidation-mode unchecked-hash") == 2
     assert "HOME=/tmp" in stages[1] and "NUMBA_CACHE_DIR=/tmp/numba" in stages[1]
 
 

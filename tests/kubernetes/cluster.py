@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ import yaml
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 CACHE = "DPDIST_KUBE_CACHE"
+BUILT = "DPDIST_KUBE_IMAGE"  # a docker archive of `IMAGE`, built by deploy/Containerfile, in place of our imitation
 IMAGE = "localhost/dpdist:dev"
 USER = 10001
+ADDRESS = "10.77.0.1"  # the node's, as pods see it
 SOURCES = ("dpdist", "pyproject.toml", "README.md", "LICENSE")
 
 
@@ -95,7 +99,7 @@ class Node(Cluster):
     """One whole node; needs root."""
 
     def __enter__(self) -> Node:
-        image = build_image(self.cache)
+        image = os.environ.get(BUILT) or build_image(self.cache)
         began = time.monotonic()
         node = [HERE / "node/node.sh", "up", self.folder, self.cache, image]
         done = subprocess.run(node, capture_output=True, text=True, env={**os.environ, "PYTHON": sys.executable})
@@ -114,6 +118,24 @@ class Node(Cluster):
 
     def command(self, *words: object) -> list[str]:
         return [str(HERE / "node/node.sh"), "run", str(self.folder), *map(str, words)]
+
+    @contextlib.contextmanager
+    def network(self) -> Iterator[None]:
+        """This thread is in the node's network: connections and servers that it makes are there, and stay there."""
+        leader = (self.folder / "leader").read_text().split()[0]
+        c = ctypes.CDLL(None, use_errno=True)
+        with open("/proc/thread-self/ns/net") as ours, open(f"/proc/{leader}/ns/net") as nodes:
+            assert c.setns(nodes.fileno(), 0) == 0, os.strerror(ctypes.get_errno())
+            try:
+                yield
+            finally:
+                assert c.setns(ours.fileno(), 0) == 0, os.strerror(ctypes.get_errno())
+
+    def publish(self, port: int) -> None:
+        """Pods reach a server on the node's loopback at `ADDRESS`."""
+        to = ("-p", "tcp", "-d", ADDRESS, "--dport", port, "-j", "DNAT", "--to-destination", f"127.0.0.1:{port}")
+        self.run("iptables", "-t", "nat", "-A", "PREROUTING", *to)
+        self.run("sysctl", "-q", "net.ipv4.conf.all.route_localnet=1")
 
     def start_operator(self, namespace: str) -> None:
         self.install_crds()
@@ -146,6 +168,22 @@ class Node(Cluster):
     def volume(self, claim: str) -> Path:
         """Where the contents of a claim are."""
         return self.folder / "volumes" / claim
+
+
+def tls_secret(folder: Path) -> dict[str, Any]:
+    """The Secret of the production overlay, with a new certificate that is its own authority."""
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+    files = ("-keyout", folder / "tls.key", "-out", folder / "tls.crt")
+    openssl = ["openssl", "req", "-x509", *key, "-subj", "/CN=dpdist", *files]
+    subprocess.run(openssl, check=True, capture_output=True)
+    certificate, private = (folder / "tls.crt").read_text(), (folder / "tls.key").read_text()
+    return secret("dpdist-tls", {"ca.crt": certificate, "tls.crt": certificate, "tls.key": private})
+
+
+def secret(name: str, values: dict[str, str]) -> dict[str, Any]:
+    """A Secret in the namespace of the overlays."""
+    meta = {"name": name, "namespace": "dpdist"}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": values}
 
 
 def build_image(cache: Path) -> Path:

@@ -11,19 +11,24 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dpdist import Budget, Dataset, Ledger
-from tests.kubernetes.cluster import USER, Node, for_old_api
+from tests.kubernetes.cluster import USER, Node, for_old_api, tls_secret
 from tests.kubernetes.conftest import DEPLOY
 from tests.kubernetes.kustomize import build, documents, identity, merged
+from tests.kubernetes.place import Place, ended, write_rows
 
 pytestmark = pytest.mark.kubernetes
 
 N_ROUNDS = 160
+MANY = 6 * N_ROUNDS  # enough for what happens to the run to happen before its end
+LONG = ("--set", f"params.n_rounds={MANY}")
 JOB = f"""
 method: dp-gd
 data: {{path: /data/rows.zarr}}
@@ -32,38 +37,24 @@ budget: {{epsilon: 1.0, delta: 1.0e-6}}
 """
 
 
-class Place:
-    """A node with a dataset and jobs."""
+class Stored(Place):
+    """A dataset, results and an SQLite ledger on claims: the overlay "laptop"."""
 
-    def __init__(self, node: Node, folder: Any) -> None:
-        self.node = node
+    def __init__(self, node: Node, folder: Path) -> None:
+        super().__init__(node, folder, JOB)
         self.runs, self.data = node.volume("dpdist-runs"), node.volume("dpdist-data")
-        self.job = folder / "job.yaml"
-        self.job.write_text(JOB)
-        X = np.random.default_rng(0).normal(size=(300_000, 10)) / 2
-        Dataset.from_arrays(self.data / "rows.zarr", X=X, y=(X[:, 0] > 0).astype(int), partition_rows=10_000)
+        write_rows(str(self.data / "rows.zarr"))
         for path in (self.data, *self.data.rglob("*")):
             os.chown(path, USER, USER)
 
-    def dpdist(self, *words: object) -> list[str]:
-        return [sys.executable, "-m", "dpdist.cli", *map(str, words), "--namespace", "dpdist"]
-
-    def submit(self, name: str, *words: object) -> subprocess.Popen[str]:
-        """Start `dpdist submit --wait` of the job."""
-        command = self.dpdist("submit", self.job, "--name", name, "--output", f"/runs/{name}", "--wait", *words)
-        self.process = self.node.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        return self.process
-
-    def attempts(self, name: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.node.run(*self.dpdist("status", name, "--json")).stdout)
-        return found
+    def output(self, name: str) -> str:
+        return f"/runs/{name}"
 
     def record(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.runs / name / "run.json").read_text())
         return found
 
     def values(self) -> dict[str, bytes]:
-        """Every value that was released so far, by its id."""
         path = self.runs / "ledger.sqlite"
         if not path.exists():
             return {}
@@ -72,17 +63,6 @@ class Place:
                 return dict(db.execute("SELECT release_id, bytes FROM dpdist_values"))
             except sqlite3.OperationalError:  # not made yet
                 return {}
-
-    def until(self, more: int, patience: float = 120) -> None:
-        """Wait until so many values are released in addition."""
-        before, give_up = len(self.values()), time.monotonic() + patience
-        while len(self.values()) < before + more:
-            if self.process.poll() is not None:
-                raise AssertionError(f"the run ended: {self.process.communicate()}")
-            if time.monotonic() > give_up:
-                pods = self.node.kubectl("get", "pods", "-n", "dpdist")
-                raise AssertionError(f"{len(self.values()) - before} of {more} values;\n{pods}")
-            time.sleep(0.05)
 
     def charged(self) -> dict[str, int]:
         """Number of releases of every run on file."""
@@ -96,13 +76,8 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    yield Place(node, tmp_path_factory.mktemp("jobs"))
-
-
-def ended(process: subprocess.Popen[str], patience: float = 240) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=patience)
-    return process.returncode, out, err
+def place(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stored]:
+    yield Stored(node, tmp_path_factory.mktemp("jobs"))
 
 
 def test_a_job_succeeds(place, numbers):
@@ -122,6 +97,35 @@ def test_a_job_succeeds(place, numbers):
         time.sleep(0.5)
 
 
+def test_throughput(place, numbers):
+    """Rows per second in the median round: the first ones read the data and compile."""
+    n, rounds = 3_000_000, 60
+    write_rows(str(place.data / "many.zarr"), n, 20, 24)
+    for path in (place.data / "many.zarr", *(place.data / "many.zarr").rglob("*")):
+        os.chown(path, USER, USER)
+    size = ("--set", f"params.n_rounds={rounds}", "--set")
+    code, _, err = ended(place.submit("many", *size, "data.path=/data/many.zarr"))
+    assert code == 0, err
+    local = place.job.parent / "local.sqlite"
+    # with the pods' share of a machine on which others work as well
+    group = Path("/sys/fs/cgroup/cpu", (place.node.folder / "cgroup").read_text().strip(), "tasks")
+    run = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', group, sys.executable, "-m", "dpdist.cli"]
+    run += ["run", place.job, *size, f"data.path={place.data / 'many.zarr'}"]
+    run += ["--set", f"ledger={local}", "--output", place.job.parent / "local"]
+    subprocess.run(list(map(str, run)), check=True, capture_output=True)
+    seconds = []
+    for path in (local, place.runs / "ledger.sqlite"):
+        with closing(Ledger(str(path))) as ledger:
+            [mine] = ledger.history(Dataset.open(place.data / "many.zarr").id)
+        times = [datetime.fromisoformat(release.when).timestamp() for release in mine.releases]
+        seconds.append(float(np.median(np.diff(times))))
+    here, there = (n / each for each in seconds)
+    numbers["million rows a second, threads here, two worker pods, ratio"] = [
+        round(here / 1e6, 1), round(there / 1e6, 1), round(there / here, 2)
+    ]  # fmt: skip
+    assert there > here / 10
+
+
 # until nothing listens there any more
 GONE = """
 import socket, sys, time
@@ -134,10 +138,10 @@ except OSError:
 """
 
 
-def lose(place: Place, name: str, component: str, port: int) -> tuple[float, int]:
+def lose(place: Stored, name: str, component: str, port: int) -> tuple[float, int]:
     """Run a job and kill a pod of it in the middle; returns the longest time without a release, and the attempts."""
-    before, rounds = set(place.charged()), 6 * N_ROUNDS
-    process = place.submit(name, "--retries", 2, "--set", f"params.n_rounds={rounds}")
+    before = set(place.charged())
+    process = place.submit(name, "--retries", 2, *LONG)
     place.until(30)
     label = f"dpdist/run={name},dask.org/component={component}"
     pod = place.node.get("pods", "-n", "dpdist", "-l", label)["items"][0]
@@ -157,8 +161,7 @@ def lose(place: Place, name: str, component: str, port: int) -> tuple[float, int
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    force = ("--force", "--grace-period=0", "--wait=false")
-    place.node.kubectl("delete", "pod", "-n", "dpdist", *force, pod["metadata"]["name"])
+    place.kill(pod["metadata"]["name"])
     place.node.run(sys.executable, "-c", GONE, pod["status"]["podIP"], port)
     released = len(place.values())
     code, _, err = ended(process)
@@ -166,7 +169,7 @@ def lose(place: Place, name: str, component: str, port: int) -> tuple[float, int
     assert code == 0, err
     assert len(place.values()) - released > N_ROUNDS  # the pod was gone in the middle of the run
     [mine] = set(place.charged()) - before
-    assert place.charged()[mine] == rounds + 1
+    assert place.charged()[mine] == MANY + 1
     return round(float(np.diff(times).max()), 1), len(place.attempts(name))
 
 
@@ -184,14 +187,13 @@ def test_a_killed_runner_is_resumed_with_the_same_releases(place, numbers):
     before, values = set(place.charged()), place.values()
     rng = np.random.default_rng()
     began = time.monotonic()
-    process = place.submit("runner", "--retries", 9)
+    process = place.submit("runner", "--retries", 9, *LONG)
     seen: dict[str, bytes] = {}
     kills, stalls = 3, []
     for kill in range(kills):
         place.until(int(rng.integers(1, N_ROUNDS // (kills + 1))))
         time.sleep(rng.uniform(0, 0.2))
-        pod = f"runner-{kill + 1}-runner"
-        place.node.kubectl("delete", "pod", "-n", "dpdist", "--force", "--grace-period=0", "--wait=false", pod)
+        place.kill(f"runner-{kill + 1}-runner")
         killed = time.monotonic()
         time.sleep(2)  # until the process is gone for certain
         now = {key: value for key, value in place.values().items() if key not in values}
@@ -204,9 +206,9 @@ def test_a_killed_runner_is_resumed_with_the_same_releases(place, numbers):
     numbers["stalls after a runner was killed (s)"] = stalls
     assert code == 0 and f"done after {kills + 1} attempts" in out, err
     [mine] = set(place.charged()) - before  # one charge
-    assert mine == place.record("runner")["run_id"] and place.charged()[mine] == N_ROUNDS + 1
+    assert mine == place.record("runner")["run_id"] and place.charged()[mine] == MANY + 1
     last = {key: value for key, value in place.values().items() if key not in values}
-    assert len(last) == N_ROUNDS + 1 and all(last[key] == value for key, value in seen.items())
+    assert len(last) == MANY + 1 and all(last[key] == value for key, value in seen.items())
     states = [attempt["state"] for attempt in place.attempts("runner")]
     assert states == ["lost"] * kills + ["done"]
 
@@ -214,7 +216,7 @@ def test_a_killed_runner_is_resumed_with_the_same_releases(place, numbers):
 def test_a_terminated_runner_keeps_its_run(place):
     """An evicted pod gets SIGTERM first, and dpdist run then tidies up."""
     before = set(place.charged())
-    process = place.submit("evicted", "--retries", 2)
+    process = place.submit("evicted", "--retries", 2, *LONG)
     place.until(20)
     place.node.kubectl("delete", "pod", "-n", "dpdist", "--wait=false", "evicted-1-runner")
     code, out, err = ended(process)
@@ -237,7 +239,7 @@ time.sleep(60)
 
 
 def test_a_runner_that_runs_out_of_memory_is_tried_again(place):
-    process = place.submit("memory", "--retries", 1)
+    process = place.submit("memory", "--retries", 1, *LONG)
     place.until(5)
     place.node.run("kubectl", "exec", "-n", "dpdist", "memory-1-runner", "--", "python", "-c", FILL, check=False)
     code, out, err = ended(process)
@@ -274,7 +276,7 @@ def test_a_nightly_run(place, numbers):
 
 
 def test_cancel(place):
-    process = place.submit("cancelled", "--retries", 3)
+    process = place.submit("cancelled", "--retries", 3, *LONG)
     place.until(5)
     assert "cancelled attempt 1" in place.node.run(*place.dpdist("cancel", "cancelled")).stdout
     code, _, err = ended(process)
@@ -294,25 +296,12 @@ def test_what_the_ledger_refuses(place):
 
 def test_with_tls(place):
     """The production overlay's certificates on this node."""
-    certificates = place.job.parent
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
-    openssl = ["openssl", "req", "-x509", *key, "-subj", "/CN=dpdist"]
-    subprocess.run(
-        [*openssl, "-keyout", certificates / "k", "-out", certificates / "c"], check=True, capture_output=True
-    )
-    pem, private = (certificates / "c").read_text(), (certificates / "k").read_text()
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "dpdist-tls", "namespace": "dpdist"},
-        "stringData": {"ca.crt": pem, "tls.crt": pem, "tls.key": private},
-    }
     objects = build(DEPLOY / "overlays/laptop")
     for change in documents(DEPLOY / "overlays/production/tls.yaml"):
         [target] = [each for each in objects if identity(each) == identity(change)]
         objects[objects.index(target)] = merged(target, change)
-    place.node.apply([secret, *for_old_api(objects)])
-    process = place.submit("tls")
+    place.node.apply([tls_secret(place.job.parent), *for_old_api(objects)])
+    process = place.submit("tls", *LONG)
     place.until(20)
     log = place.node.kubectl("logs", "-n", "dpdist", "deployment/tls-1-scheduler")
     assert "tls://" in log and "tcp://" not in log
