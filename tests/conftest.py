@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,10 @@ from tests.s3 import KEY, SECRET, Faults, S3Server
 
 # scikit-learn skips its array-API check of an estimator without it
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
+
+# A shell starts background jobs with Ctrl-C ignored, which all processes from there on inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
