@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +15,11 @@ from tests.s3 import KEY, SECRET, Faults, S3Server
 
 # scikit-learn skips its array-API check of an estimator without it
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
+
+# The ledger of whoever runs the tests is not theirs to charge.
+os.environ.pop("DPDIST_LEDGER", None)
+os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="dpdist-tests-")
+atexit.register(shutil.rmtree, os.environ["XDG_DATA_HOME"], ignore_errors=True)
 
 # A shell starts background jobs with Ctrl-C ignored, which all processes from there on inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
