@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,6 +163,8 @@ def _entropy_mirror(radius: float, size: int, point: Callable[[Vector], Vector],
 class L2Ball:
     """``||w||_2 <= radius``."""
 
+    tag: ClassVar[str] = "L2Ball"
+
     radius: float
 
     def __post_init__(self) -> None:
@@ -180,6 +182,8 @@ class L2Ball:
 @dataclass(frozen=True)
 class L1Ball:
     """``||w||_1 <= radius``."""
+
+    tag: ClassVar[str] = "L1Ball"
 
     radius: float
 
@@ -213,6 +217,8 @@ class L1Ball:
 class Box:
     """``low <= w_j <= high`` for every coordinate."""
 
+    tag: ClassVar[str] = "Box"
+
     low: float
     high: float
 
@@ -227,6 +233,8 @@ class Box:
 @dataclass(frozen=True)
 class Simplex:
     """``w >= 0`` and ``sum w = total``."""
+
+    tag: ClassVar[str] = "Simplex"
 
     total: float = 1.0
 
@@ -257,6 +265,8 @@ class ElasticNet:
 
     ``l1_ratio=0`` is ridge, ``l1_ratio=1`` is the lasso penalty.
     """
+
+    tag: ClassVar[str] = "ElasticNet"
 
     alpha: float
     l1_ratio: float = 0.0

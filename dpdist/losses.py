@@ -214,6 +214,8 @@ class Logistic(Loss):
     (-0.5, 2.0, 1.0)
     """
 
+    tag: ClassVar[str] = "Logistic"
+
     name: ClassVar[str] = "logistic"
     labels: ClassVar[Literal["signs", "real"]] = "signs"
     block: ClassVar[Block | None] = staticmethod(_logistic_block)
@@ -234,6 +236,8 @@ class Squared(Loss):
     >>> float(Squared().value(3.0, 1.0)), float(Squared().derivative(3.0, 1.0))
     (2.0, 2.0)
     """
+
+    tag: ClassVar[str] = "Squared"
 
     name: ClassVar[str] = "squared"
     labels: ClassVar[Literal["signs", "real"]] = "real"
@@ -257,6 +261,8 @@ class Huber(Loss):
     >>> float(Huber(1.0).derivative(5.0, 1.0)), float(Huber(1.0).value(5.0, 1.0))
     (1.0, 3.5)
     """
+
+    tag: ClassVar[str] = "Huber"
 
     threshold: float = 1.345
     name: ClassVar[str] = "huber"
@@ -294,6 +300,8 @@ class Biweight(Loss):
     (0.0, 0.5724, 0.6667)
     """
 
+    tag: ClassVar[str] = "Biweight"
+
     threshold: float = 4.685
     name: ClassVar[str] = "biweight"
     labels: ClassVar[Literal["signs", "real"]] = "real"
@@ -329,6 +337,8 @@ class SmoothedHinge(Loss):
     >>> float(SmoothedHinge(0.5).value(-1.0, 1.0)), SmoothedHinge(0.5).smoothness(1.0)
     (1.75, 2.0)
     """
+
+    tag: ClassVar[str] = "SmoothedHinge"
 
     width: float = 0.5
     name: ClassVar[str] = "smoothed-hinge"

@@ -10,20 +10,22 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "dpdist"
 
 LIBRARY = {
-    "errors", "html", "objects", "charts", "data", "privacy", "kernels", "losses", "constraints", "solvers", "engine",
+    "errors", "identity", "html", "objects", "charts", "data", "privacy", "kernels", "losses", "constraints", "solvers",
+    "engine",
 }  # fmt: skip
 ROOMS = {
     "errors": set(),
     "html": set(),
+    "identity": {"errors"},
     "objects": {"errors"},
     "charts": {"html"},
     "constraints": set(),
     "losses": set(),
     "kernels": {"errors", "losses"},
-    "privacy": {"errors", "html", "objects"},
+    "privacy": {"errors", "html", "identity", "objects"},
     "data": {"errors", "html", "objects", "privacy.streams", "privacy.budget"},
     "solvers": {"constraints"},
-    "engine": {"errors", "objects", "data", "privacy", "kernels"},
+    "engine": {"errors", "identity", "objects", "data", "privacy", "kernels"},
     "fitting": LIBRARY,
     "central": LIBRARY | {"fitting"},
     "local": LIBRARY | {"fitting"},
@@ -33,6 +35,7 @@ ROOMS = {
 OUTSIDE = {
     "errors": set(),
     "html": set(),
+    "identity": {"numpy"},
     "objects": {"obstore", "zarr"},
     "charts": {"numpy"},
     "kernels": {"numpy", "numba", "scipy"},

@@ -34,6 +34,7 @@ from dpdist.central.block_fits import BlockFit, block_fit
 from dpdist.central.combine import COMBINE, Aggregation, Request
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.fitting.columns import features, targets
+from dpdist.fitting.computation import computation_of
 from dpdist.fitting.estimator import PrivateEstimator
 from dpdist.fitting.inputs import as_dataset
 from dpdist.fitting.outlook import Outlook, outlook
@@ -172,7 +173,8 @@ class SampleAndAggregate(PrivateEstimator):
         way = self._way(dataset.n_rows, self.n_features_in_)
         way.request.budget.warn_if_delta_is_large(dataset.n_rows)
         arrays = {"X": features, "y": targets}
-        with self._run(dataset, arrays, way.items(), repr(way), align=way.block_rows) as door:
+        computation = computation_of(way, self.run_id, way.request.fit.nameless)
+        with self._run(dataset, arrays, way.items(), computation, align=way.block_rows) as door:
             found = way.solve(door)
         if _is_linear(self):
             intercept = way.request.fit.intercept

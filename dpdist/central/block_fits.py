@@ -6,10 +6,11 @@ clipped. A fit that fails has parameters that are NaN.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from sklearn.base import BaseEstimator, clone, is_classifier
 from dpdist.central.silence import silence
 from dpdist.engine.query import Block
 from dpdist.errors import BudgetError
+from dpdist.identity import NotNamed, text
 from dpdist.kernels.blocks import least_squares_blocks, logistic_blocks
 
 REHEARSAL_ROWS = 20
@@ -32,6 +34,7 @@ class BlockFit(ABC):
 
     classifies: bool
     intercept: bool
+    nameless: str = ""
     rows_per_parameter: int
     """The least size of a block, from which on the bias of small blocks is small."""
 
@@ -47,6 +50,8 @@ class BlockFit(ABC):
 @dataclass(frozen=True)
 class LeastSquares(BlockFit):
     """Ridge regression in closed form."""
+
+    tag: ClassVar[str] = "LeastSquares"
 
     alpha: float
     intercept: bool
@@ -65,6 +70,8 @@ class LeastSquares(BlockFit):
 class Logistic(BlockFit):
     """Logistic regression by Newton steps, labels -1 and +1."""
 
+    tag: ClassVar[str] = "Logistic"
+
     alpha: float
     intercept: bool
 
@@ -81,7 +88,7 @@ class Logistic(BlockFit):
 BUILT_IN: dict[str, type[LeastSquares | Logistic]] = {"least-squares": LeastSquares, "logistic": Logistic}
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Estimator(BlockFit):
     """A clone of a scikit-learn estimator per block.
 
@@ -92,15 +99,24 @@ class Estimator(BlockFit):
         Default: ``coef_``, and ``intercept_`` if the estimator fits one.
     """
 
+    tag: ClassVar[str] = "Estimator"
+
     estimator: Any
     read: Read | None = None
 
-    def __repr__(self) -> str:
-        # names the computation across processes, so it holds no address
-        kind = type(self.estimator)
-        read = None if self.read is None else f"{self.read.__module__}.{self.read.__qualname__}"
-        parameters = sorted(self.estimator.get_params().items())
-        return f"Estimator({kind.__module__}.{kind.__qualname__}, {parameters}, {read})"
+    def named_by(self) -> Iterator[tuple[str, Any]]:
+        """Class and parameters of the estimator, and what reads it; functions by their tag, else by their name."""
+        yield "estimator", _kind(self.estimator)
+        for name, value in sorted(self.estimator.get_params().items()):
+            yield name, _named(value)
+        yield "read", _named(self.read)
+
+    @functools.cached_property
+    def nameless(self) -> str:  # type: ignore[override]
+        """A function or object among the parameters that no other process could tell from another; else empty."""
+        values = {**self.estimator.get_params(), "parameters": self.read}
+        name = next((name for name, value in values.items() if _is_nameless(value)), "")
+        return name and f"{name} has no tag; name the function with @dpdist.identity.tagged('a-name-that-stays')"
 
     @property
     def classifies(self) -> bool:  # type: ignore[override]
@@ -156,6 +172,34 @@ class Estimator(BlockFit):
             return np.asarray(self.read(fitted), dtype=np.float64).ravel()
         parts = [fitted.coef_, fitted.intercept_] if self.intercept else [fitted.coef_]
         return np.concatenate([np.asarray(part, dtype=np.float64).ravel() for part in parts])
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _named(value: Any) -> Any:
+    """A parameter of somebody else's estimator, as something that has a name."""
+    if isinstance(value, tuple | list):
+        return tuple(_named(below) for below in value)
+    if not _is_nameless(value) and not isinstance(value, BaseEstimator):
+        return value
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    return _kind(value)
+
+
+def _is_nameless(value: Any) -> bool:
+    """Whether a parameter has no name that another process would give it as well."""
+    if isinstance(value, BaseEstimator):  # its own parameters are among those of the whole
+        return False
+    if isinstance(value, tuple | list):
+        return any(map(_is_nameless, value))
+    try:
+        text(value)
+    except NotNamed:
+        return True
+    return False
 
 
 def block_fit(estimator: Any, alpha: float, intercept: bool, read: Read | None) -> BlockFit:

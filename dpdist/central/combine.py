@@ -100,6 +100,8 @@ class _Blocks(Query):
 class BlockSum(_Blocks):
     """``sum_i clip_radius(f(block_i) - centre)``: l2-sensitivity ``2 radius`` under replace-one, for any ``f``."""
 
+    tag: ClassVar[str] = "BlockSum"
+
     def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         return self.results(first, block, state)[1].sum(axis=0, dtype=np.int64)
 
@@ -107,6 +109,8 @@ class BlockSum(_Blocks):
 @dataclass(frozen=True)
 class BlockEstimates(_Blocks):
     """All ``clip_radius(f(block_i) - centre)`` in order of the blocks: a row changes one of them, by ``2 radius``."""
+
+    tag: ClassVar[str] = "BlockEstimates"
 
     def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         return np.column_stack(self.results(first, block, state))
@@ -121,6 +125,8 @@ class BlockEstimates(_Blocks):
 @dataclass(frozen=True)
 class Request:
     """The public numbers of a fit."""
+
+    tag: ClassVar[str] = "Request"
 
     fit: BlockFit
     n_rows: int
@@ -198,6 +204,8 @@ class ClippedMean(Aggregation):
     second number the noise of one round has the norm ``R / 40``.
     """
 
+    tag: ClassVar[str] = "ClippedMean"
+
     name: ClassVar[str] = "clipped-mean"
 
     @classmethod
@@ -239,6 +247,8 @@ class ClippedMean(Aggregation):
 @dataclass(frozen=True)
 class Attention(Aggregation):
     """`CentreOfAttention` of the results (saa-nrs)."""
+
+    tag: ClassVar[str] = "Attention"
 
     name: ClassVar[str] = "attention"
 

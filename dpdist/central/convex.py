@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -126,6 +127,8 @@ class GradientDescent(Course):
     tail : float
         Fraction of the last iterates that is averaged; 0 takes the last one.
     """
+
+    tag: ClassVar[str] = "GradientDescent"
 
     accelerated: bool
     rate: float | None

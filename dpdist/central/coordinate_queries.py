@@ -27,6 +27,8 @@ class CoordinateGradientSum(Query):
     l-infinity sensitivity, times the root of their number the l2 one.
     """
 
+    tag: ClassVar[str] = "CoordinateGradientSum"
+
     norm: ClassVar[float] = math.inf
 
     loss: Loss
@@ -70,6 +72,8 @@ class Shifted(Query):
     size can look at the point after the step. The anchor is rounded to the grid of the sum, so everything stays in
     integers.
     """
+
+    tag: ClassVar[str] = "Shifted"
 
     norm: ClassVar[float] = math.inf
     is_sum: ClassVar[bool] = False

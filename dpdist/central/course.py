@@ -35,6 +35,8 @@ class Problem:
     classes), ``intercept`` the size of the constant feature (0 without one).
     """
 
+    tag: ClassVar[str] = "Problem"
+
     loss: Loss
     penalty: Penalty | None
     constraint: Constraint | None

@@ -82,6 +82,8 @@ class FrankWolfe(Course):
         Fraction of the last iterates that is averaged; 0 takes the last one.
     """
 
+    tag: ClassVar[str] = "FrankWolfe"
+
     bounded: CoordinateMap
     split: bool
     tail: float

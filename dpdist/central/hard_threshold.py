@@ -77,6 +77,8 @@ class PeelingDescent(Course):
         The constant feature, 0 for none.
     """
 
+    tag: ClassVar[str] = "PeelingDescent"
+
     bounded: CoordinateMap
     split: bool
     step: float
@@ -156,6 +158,8 @@ class NoisyThresholding(Course):
     penalty. ``n_rounds``: the largest of 20, 50, 100, 200 and 300 for which the noise of a step, ``step noise sqrt(2 k
     ln d)``, stays below a tenth of the radius of the constraint (without one, of ``10 / r``).
     """
+
+    tag: ClassVar[str] = "NoisyThresholding"
 
     step: float
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -152,6 +152,8 @@ class RobustDescent(GradientDescent):
     constant : float
         The constant feature, as large as a usual one; 0 for none.
     """
+
+    tag: ClassVar[str] = "RobustDescent"
 
     query: Any
     mechanism: Mechanism

@@ -21,6 +21,7 @@ from dpdist.engine.shards import Prepare
 from dpdist.errors import MissingBound
 from dpdist.fitting.columns import ClassCodes
 from dpdist.fitting.parameters import check_between
+from dpdist.identity import text
 from dpdist.losses import Loss
 
 
@@ -81,7 +82,7 @@ class _LinearClassifier(ClassifierMixin, _LinearModel):
 
     def _computation(self, course: Course) -> str:
         assert self.classes is not None
-        return super()._computation(course) + repr(tuple(self.classes))
+        return super()._computation(course) + text(tuple(self.classes))
 
     def _n_problems(self) -> int:
         assert self.classes is not None

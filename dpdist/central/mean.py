@@ -42,6 +42,7 @@ from dpdist.fitting.inputs import as_dataset
 from dpdist.fitting.outlook import Outlook, outlook
 from dpdist.fitting.parameters import BOUNDS, check_bound, check_count
 from dpdist.fitting.parameters import choice as one_of
+from dpdist.identity import text
 from dpdist.kernels.truncation import HardClip, ScalarMap, SmoothTruncation, SoftTruncation
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.calibration import calibrate
@@ -151,7 +152,7 @@ class Mean(PrivateEstimator):
         recipe = self._recipe(dataset.n_rows, self.n_features_in_)
         self._budget.warn_if_delta_is_large(self._divisor(dataset.n_rows))
         items = [Item("sum", self._mechanism(self.n_features_in_))]
-        with self._run(dataset, {"X": features}, items, repr(recipe.query)) as door:
+        with self._run(dataset, {"X": features}, items, text(recipe.query)) as door:
             self.mean_ = self._mean(door.release("sum", recipe.query) / recipe.divisor, recipe.query)
         return self
 

@@ -32,6 +32,7 @@ from dpdist.constraints import Constraint, Penalty
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, DataError
 from dpdist.fitting.columns import features, targets
+from dpdist.fitting.computation import computation_of
 from dpdist.fitting.estimator import PrivateEstimator
 from dpdist.fitting.inputs import as_dataset
 from dpdist.fitting.outlook import Outlook, outlook
@@ -333,7 +334,7 @@ class Minimizer(PrivateEstimator):
 
     def _computation(self, course: Course) -> str:
         """Whatever the iterates depend on besides the releases: a ``run_id`` stands for one such description."""
-        return repr(course)
+        return computation_of(course, self.run_id)
 
     def _n_problems(self) -> int:
         return 1

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,8 @@ OUTPUT_BITS = 24
 @dataclass(frozen=True)
 class RowCount(Query):
     """How many rows there are, where that is private."""
+
+    tag: ClassVar[str] = "RowCount"
 
     norm = 1
 
@@ -75,6 +77,8 @@ class Objective:
         ``D``, of the sum; on all parameters, that of the constant feature included.
     intercept : float, default 0
     """
+
+    tag: ClassVar[str] = "Objective"
 
     loss: Loss
     row_norm: float
@@ -143,6 +147,8 @@ class Minimum(Query):
     target : int, optional
         The class that counts as +1.
     """
+
+    tag: ClassVar[str] = "Minimum"
 
     is_sum = False
 
@@ -237,6 +243,8 @@ class PerturbedMinimum(Minimum):
     end point from the exact minimiser of the problem with the continuous term (see there): the solver's tolerance,
     the rounding of the term, and the grid of the end point, on either neighbour.
     """
+
+    tag: ClassVar[str] = "PerturbedMinimum"
 
     mechanism: ObjectivePerturbation | None = None
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import ClassVar, cast
 
 from dpdist.central.convex import Smoothness, needs_delta, norm_gradient
 from dpdist.central.course import Course, Problem, Vector, need
@@ -81,6 +81,8 @@ class MirrorDescent(Course):
     ----------
     accelerated : bool
     """
+
+    tag: ClassVar[str] = "MirrorDescent"
 
     accelerated: bool
 

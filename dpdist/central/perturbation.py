@@ -155,6 +155,8 @@ class PerturbedOutput(Perturbation):
     1e-4.
     """
 
+    tag: ClassVar[str] = "PerturbedOutput"
+
     name: ClassVar[str] = "output"
 
     def default_rounds(self) -> int:
@@ -178,6 +180,8 @@ class PerturbedOutput(Perturbation):
 @dataclass(frozen=True)
 class PerturbedObjective(Perturbation):
     """``solver="objective"``: the minimiser of an objective with a random linear term."""
+
+    tag: ClassVar[str] = "PerturbedObjective"
 
     name: ClassVar[str] = "objective"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ class GradientSum(Query):
     row's gradient is clipped to ``clip_norm``: l2-sensitivity ``2 clip_norm`` under replace-one, for any input.
     ``target`` chooses the class that counts as +1 when labels are class numbers (one against the rest).
     """
+
+    tag: ClassVar[str] = "GradientSum"
 
     loss: Loss
     row_norm: float
@@ -69,6 +71,8 @@ class LargestEigenvalue(Query):
     added, twice, and the value is rounded to a grid of its own. It is capped at the declared ``n_rows`` times
     ``r^2``, which also bounds that error when the true number of rows is private and larger.
     """
+
+    tag: ClassVar[str] = "LargestEigenvalue"
 
     is_sum = False
 

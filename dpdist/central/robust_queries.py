@@ -46,6 +46,8 @@ class ColumnSum(Query):
     No row moves a coordinate by more than twice ``bounded.bound`` under replace-one, for any input.
     """
 
+    tag: ClassVar[str] = "ColumnSum"
+
     norm: ClassVar[float] = math.inf
 
     bounded: ScalarMap
@@ -136,6 +138,8 @@ class _Trimmed(Query):
 class TrimmedColumnSum(_Trimmed):
     """Trimmed sums of columns."""
 
+    tag: ClassVar[str] = "TrimmedColumnSum"
+
     n_features: int
 
     @property
@@ -149,6 +153,8 @@ class TrimmedColumnSum(_Trimmed):
 @dataclass(frozen=True)
 class TrimmedGradientSum(_Trimmed):
     """Trimmed sums of the coordinates of loss gradients of a generalised linear model at ``state``."""
+
+    tag: ClassVar[str] = "TrimmedGradientSum"
 
     loss: Loss
     n_features: int

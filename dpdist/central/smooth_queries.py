@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +25,15 @@ class GradientDifference(Query):
     difference is clipped to ``clip_norm``: l2-sensitivity ``2 clip_norm`` under replace-one, for any input. The state
     is the pair ``(w, v)``.
 
-    ``clip_norm`` follows from the two points, hence from earlier releases. It is left out of the name of the query
-    (``repr``): a run that is resumed on a machine where it differs in the last bit still finds the released value.
+    ``clip_norm`` follows from the two points, hence from earlier releases. It is no part of the query's name: a run
+    that is resumed on a machine where it differs in the last bit still finds the released value.
     """
+
+    tag: ClassVar[str] = "GradientDifference"
 
     loss: Loss
     row_norm: float
-    clip_norm: float = field(repr=False)
+    clip_norm: float = field(repr=False, metadata={"named": False})
     intercept: float = 0.0
     target: int | None = None
 
@@ -69,6 +71,8 @@ class LargestSquareSum(Query):
 
     ``feature_bound`` cuts entries, for this statistic only.
     """
+
+    tag: ClassVar[str] = "LargestSquareSum"
 
     is_sum = False
 

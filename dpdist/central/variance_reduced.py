@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -55,6 +56,8 @@ class VarianceReduced(Course):
     rate : float or None
         Poisson rate of the rows of a step; None reads all rows.
     """
+
+    tag: ClassVar[str] = "VarianceReduced"
 
     n_inner: tuple[int, ...]
     rate: float | None

@@ -40,6 +40,7 @@ from dpdist.engine.shards import Prepare, Round, ShardPlan
 from dpdist.engine.windows import cut, windows
 from dpdist.engine.workers import Workers, connect
 from dpdist.errors import BudgetError
+from dpdist.identity import tag_of, text
 from dpdist.privacy.bits import StreamBits, SystemBits
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.calibration import calibrate
@@ -289,7 +290,7 @@ class Coordinator:
             release_id,
             index,
             item.name,
-            type(item.mechanism).__name__,
+            tag_of(item.mechanism),
             item.mechanism.noise_std(sensitivity),
             sensitivity,
             f"{cost.kind} {cost.parameter:.6g}",
@@ -298,7 +299,7 @@ class Coordinator:
     def _release_id(self, index: int, query: Query, item: Item) -> str:
         """Names a release by public numbers only; a query with other parameters is another release."""
         what = (self.run_id, self.dataset.id, self._digest(), index, item.name, item.fold, query)
-        return hashlib.sha256(repr(what).encode()).hexdigest()
+        return hashlib.sha256(text(what).encode()).hexdigest()
 
     def _digest(self) -> str:
         """Names the plan and the computation: what a resumed run must have in common with its first life."""
@@ -315,7 +316,7 @@ class Coordinator:
         """Simulated randomness: the key holds everything that changes the meaning of the draw."""
         assert self._run_key is not None
         plan = self._planned().digest()
-        return Stream(self._run_key, purpose, plan=plan, query=repr(query), item=item.name, index=index)
+        return Stream(self._run_key, purpose, plan=plan, query=text(query), item=item.name, index=index)
 
     def _charge_of(self, plan: Plan) -> Charge:
         return Charge(plan.spent.epsilon, plan.spent.delta, self.neighbours, plan.total_mu)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.errors import DataError
+from dpdist.identity import tagged
 
 
+@tagged("features")
 def features(rows: NDArray[Any]) -> NDArray[Any]:
     """C-contiguous float32 (kept) or float64 (everything else); no copy where none is needed."""
     dtype = np.float32 if rows.dtype == np.float32 else np.float64
     return np.ascontiguousarray(rows, dtype=dtype)
 
 
+@tagged("targets")
 def targets(rows: NDArray[Any]) -> NDArray[np.float64]:
     """Real-valued labels as float64."""
     return np.ascontiguousarray(rows, dtype=np.float64).reshape(len(rows))
@@ -29,6 +32,8 @@ class ClassCodes:
     A NaN label makes its row a null row (it contributes nothing), so an undeclared label changes no error and no
     count.
     """
+
+    tag: ClassVar[str] = "ClassCodes"
 
     classes: tuple[Any, ...]
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,8 @@ class Residual:
     label_bound : float
         Labels are clamped to this first.
     """
+
+    tag: ClassVar[str] = "Residual"
 
     feature_bound: float
     residual_bound: float

@@ -23,7 +23,7 @@ from __future__ import annotations
 import abc
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -129,6 +129,8 @@ class HardClip(ScalarMap):
     array([ 1.5, -2. ,  2. ,  0. ])
     """
 
+    tag: ClassVar[str] = "HardClip"
+
     scale: float = 1.0
 
     @property
@@ -159,6 +161,8 @@ class SoftTruncation(ScalarMap):
     >>> SoftTruncation(2.0)([0.002, -2.0, 1e300]).round(6)
     array([ 0.002   , -1.666667,  1.885618])
     """
+
+    tag: ClassVar[str] = "SoftTruncation"
 
     scale: float = 1.0
 
@@ -199,6 +203,8 @@ class SmoothTruncation(ScalarMap):
     >>> bool(h(np.inf) <= h.bound), round(SmoothTruncation(1.0).bound, 4)
     (True, 0.6436)
     """
+
+    tag: ClassVar[str] = "SmoothTruncation"
 
     beta: float
     scale: float = 1.0

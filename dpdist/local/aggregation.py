@@ -17,7 +17,7 @@ import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,6 +169,8 @@ class _Ask:
 @dataclass(frozen=True)
 class _Arrivals(Query):
     """The valid reports among the rows of a store."""
+
+    tag: ClassVar[str] = "Arrivals"
 
     survey: Survey
 

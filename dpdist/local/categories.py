@@ -36,6 +36,8 @@ class Category(Statistic):
     array([ 0,  2, -1, -1, -1, -1])
     """
 
+    tag: ClassVar[str] = "Category"
+
     n_categories: int
 
     domain: ClassVar[Domain] = "category"
@@ -58,6 +60,8 @@ class Labelled(Statistic):
     >>> Labelled(("no", "yes")).values({"X": np.array(["yes", "no", "maybe"])})
     array([ 1,  0, -1])
     """
+
+    tag: ClassVar[str] = "Labelled"
 
     labels: tuple[Any, ...]
 

@@ -52,6 +52,8 @@ class SampleCoordinates(Randomiser):
     ((1, 1), 27.0)
     """
 
+    tag: ClassVar[str] = "SampleCoordinates"
+
     size: int
     epsilon: float
     n_sampled: int | Literal["auto"] = "auto"

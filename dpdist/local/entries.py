@@ -35,6 +35,8 @@ class Box(Statistic):
     A null record stands for the middle of the range.
     """
 
+    tag: ClassVar[str] = "Box"
+
     n_features: int
     low: float = -1.0
     high: float = 1.0
@@ -75,6 +77,8 @@ class Box(Statistic):
 class Ball(Statistic):
     """The features of a user as one vector, scaled down to norm ``radius`` where it is longer."""
 
+    tag: ClassVar[str] = "Ball"
+
     n_features: int
     radius: float = 1.0
 
@@ -104,6 +108,8 @@ class Truncated(Statistic):
     ``0.943 scale`` for any. What it takes from the mean is at most ``E x^2 / (2 scale)`` (Catoni 2012).
     """
 
+    tag: ClassVar[str] = "Truncated"
+
     n_features: int
     scale: float = 1.0
 
@@ -130,6 +136,8 @@ class Truncated(Statistic):
 @dataclass(frozen=True)
 class TruncatedVector(Truncated):
     """`Truncated` as a vector in the unit ball, for reports of all coordinates."""
+
+    tag: ClassVar[str] = "TruncatedVector"
 
     domain: ClassVar[Domain] = "ball"
 

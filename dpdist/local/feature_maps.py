@@ -34,6 +34,8 @@ class FeatureMap(ABC):
 class Projection(FeatureMap):
     """The public random projections of `dpdist.local.l1_mean.Projected`, of rows of norm at most ``row_norm``."""
 
+    tag: ClassVar[str] = "Projection"
+
     n_features: int
     n_components: int
     row_norm: float
@@ -51,6 +53,8 @@ class Projection(FeatureMap):
 @dataclass(frozen=True)
 class Fourier(FeatureMap):
     """`dpdist.kernels.bases.fourier_features` of a public seed: vectors of norm 1."""
+
+    tag: ClassVar[str] = "Fourier"
 
     n_features: int
     n_components: int
@@ -74,6 +78,8 @@ class Mapped(Statistic):
     >>> value.shape, round(float(np.linalg.norm(value)), 6)
     ((1, 10), 0.5)
     """
+
+    tag: ClassVar[str] = "Mapped"
 
     features: FeatureMap
     of: Statistic

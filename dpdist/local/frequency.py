@@ -26,6 +26,7 @@ from dpdist.constraints import project_simplex
 from dpdist.data import Dataset
 from dpdist.errors import BudgetError, DataError
 from dpdist.fitting.parameters import check_between, check_count, choice
+from dpdist.identity import text
 from dpdist.local.categories import Category, Labelled
 from dpdist.local.estimator import LocalEstimator
 from dpdist.local.frequency_oracles import ORACLES
@@ -164,7 +165,7 @@ class Histogram(LocalEstimator):
         protocols = self._protocols(dataset.n_rows, 1)
         self._check_stored(dataset)
         arrays = dict.fromkeys(protocols[0].arrays, as_given)
-        with self._questions(dataset, arrays, protocols, repr(self.postprocess)) as questions:
+        with self._questions(dataset, arrays, protocols, text(self.postprocess)) as questions:
             total = questions.total()
         oracle: Any = protocols[0].randomiser
         self.unbiased_frequencies_ = oracle.decode(total, dataset.n_rows)

@@ -59,6 +59,8 @@ class KRR(SupportOracle):
     dtype('uint8')
     """
 
+    tag: ClassVar[str] = "KRR"
+
     size: int
     epsilon: float
 
@@ -175,6 +177,8 @@ class OUE(_Unary):
     (3.683, 16)
     """
 
+    tag: ClassVar[str] = "OUE"
+
     size: int
     epsilon: float
 
@@ -199,6 +203,8 @@ class SUE(_Unary):
     ``q = 1 / (e^(epsilon / 2) + 1)``. Two categories differ in two bits, each of ratio ``(1 - q) / q``. A null record
     flips bits of the zero vector.
     """
+
+    tag: ClassVar[str] = "SUE"
 
     size: int
     epsilon: float

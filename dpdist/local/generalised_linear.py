@@ -62,6 +62,8 @@ class LogisticModel(GeneralisedLinear):
     True
     """
 
+    tag: ClassVar[str] = "LogisticModel"
+
     name: ClassVar[str] = "logistic"
     labels: ClassVar[Literal["signs", "real"]] = "signs"
     derivative_bound: ClassVar[float] = 1.0
@@ -84,6 +86,8 @@ class LogisticModel(GeneralisedLinear):
 class SquaredModel(GeneralisedLinear):
     """``h1 = u``, ``h2 = u^2 / 2``: half of the squared error, up to ``y^2 / 2``."""
 
+    tag: ClassVar[str] = "SquaredModel"
+
     name: ClassVar[str] = "squared"
     labels: ClassVar[Literal["signs", "real"]] = "real"
     derivative_bound: ClassVar[float] = np.inf
@@ -105,6 +109,8 @@ class SquaredModel(GeneralisedLinear):
 @dataclass(frozen=True)
 class PoissonModel(SquaredModel):
     """``h1 = u``, ``h2 = e^u``, for counts; declare the largest count that should matter."""
+
+    tag: ClassVar[str] = "PoissonModel"
 
     name: ClassVar[str] = "poisson"
     curvature_bound: ClassVar[float] = np.inf

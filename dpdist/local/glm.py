@@ -31,6 +31,7 @@ from dpdist.errors import BudgetError, MissingBound
 from dpdist.fitting.columns import ClassCodes, features, targets
 from dpdist.fitting.inputs import as_dataset
 from dpdist.fitting.parameters import check_count, choice, need_bound
+from dpdist.identity import text
 from dpdist.local.estimator import LocalEstimator
 from dpdist.local.generalised_linear import MODELS, GeneralisedLinear
 from dpdist.local.glm_copies import CopiesProtocol, approximation_error, copies_protocol, learn
@@ -134,7 +135,7 @@ class GeneralizedLinearModel(LocalEstimator):
         protocols = self._protocols(dataset.n_rows, self.n_features_in_)
         if protocols[0].randomiser.delta:
             self._budget.warn_if_delta_is_large(dataset.n_rows)
-        with self._questions(dataset, arrays, protocols, repr((self._loss, arrays["y"]))) as questions:
+        with self._questions(dataset, arrays, protocols, text((self._loss, arrays["y"]))) as questions:
             if isinstance(protocols[0], CopiesProtocol):
                 w = learn(protocols[0], questions.ask, list(questions.sizes))
             else:

@@ -47,6 +47,8 @@ class Copies(Statistic):
     one of x with noise 2 s, K more with ``sqrt(4 K) s``, and one of ``x y`` with ``sqrt(2) s``.
     """
 
+    tag: ClassVar[str] = "Copies"
+
     n_features: int
     degree: int
     row_norm: float
@@ -92,6 +94,8 @@ class CopiesProtocol(LocalProtocol):
     partition, natural : tuple of float
         p and q.
     """
+
+    tag: ClassVar[str] = "CopiesProtocol"
 
     radius: float = 1.0
     partition: tuple[float, ...] = ()

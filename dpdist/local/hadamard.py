@@ -53,6 +53,8 @@ class Hadamard(FrequencyOracle):
     (4.683, 1024)
     """
 
+    tag: ClassVar[str] = "Hadamard"
+
     size: int
     epsilon: float
 

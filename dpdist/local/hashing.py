@@ -37,6 +37,8 @@ class OLH(SupportOracle):
     (4, 3.692)
     """
 
+    tag: ClassVar[str] = "OLH"
+
     size: int
     epsilon: float
 

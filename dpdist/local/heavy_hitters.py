@@ -21,6 +21,7 @@ from scipy.special import ndtri
 
 from dpdist.errors import DataError
 from dpdist.fitting.parameters import check_between, check_count
+from dpdist.identity import text
 from dpdist.local.estimator import LocalEstimator
 from dpdist.local.hashing import OLH
 from dpdist.local.prefixes import CandidateProtocol, Prefix
@@ -125,7 +126,7 @@ class HeavyHitters(LocalEstimator):
             raise DataError(f"there are {len(lengths)} groups to ask and {dataset.n_rows} users: raise step_bits")
         found, frequencies = np.zeros(1, dtype=np.int64), np.ones(1)
         known = 0
-        computation = repr((self.n_kept, self.failure))
+        computation = text((self.n_kept, self.failure))
         with self._questions(dataset, {"X": as_given}, protocols, computation) as questions:
             for group, length in enumerate(lengths):
                 if not len(found):

@@ -41,6 +41,8 @@ class Projected(Statistic):
         Public.
     """
 
+    tag: ClassVar[str] = "Projected"
+
     n_features: int
     n_projections: int
     radius: float = 1.0

@@ -61,6 +61,8 @@ class Label(Statistic):
     [0.5, 1.0, 0.0]
     """
 
+    tag: ClassVar[str] = "Label"
+
     bound: float
     link: Link = IDENTITY
 
@@ -106,6 +108,8 @@ class LabelReports(LocalProtocol):
         Of theta, for the range of a gradient.
     link : Link
     """
+
+    tag: ClassVar[str] = "LabelReports"
 
     n_features: int
     feature_bound: float
@@ -199,6 +203,8 @@ class LabelPasses(Reports):
     radius, step : float
     """
 
+    tag: ClassVar[str] = "LabelPasses"
+
     n_passes: int = N_PASSES
     n_rows: int = 1
     n_nonzero: int = 1
@@ -245,6 +251,8 @@ class LabelPlan(Plan):
     * "lasso": with penalty ``sd sqrt(2 ln(d) / n)``, sd the noise of a report, then least squares on the ``n_nonzero``
       largest coefficients, which removes what the penalty has shrunk.
     """
+
+    tag: ClassVar[str] = "LabelPlan"
 
     setting: Setting
     method: str

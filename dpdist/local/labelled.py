@@ -25,6 +25,8 @@ def bounded_records(block: Block, row_norm: float, label_bound: float) -> tuple[
 class LabelledRow(Statistic):
     """``x y / (r B)`` for rows of norm at most r and labels of size at most B, both enforced."""
 
+    tag: ClassVar[str] = "LabelledRow"
+
     n_features: int
     row_norm: float
     label_bound: float
@@ -57,6 +59,8 @@ class RowAndLabel(Statistic):
     ``s / sqrt(1 - a)``, which have the parts a and 1 - a of the squared budget mu^2. It goes with
     `dpdist.local.noisy_moments.GaussianMoments`, whose estimate is the packed second moment of these vectors.
     """
+
+    tag: ClassVar[str] = "RowAndLabel"
 
     n_features: int
     row_norm: float

@@ -36,6 +36,8 @@ class Leveled(Statistic):
     for whom all levels are too high has the level -1.
     """
 
+    tag: ClassVar[str] = "Leveled"
+
     statistic: Statistic
     levels: tuple[float, ...]
 
@@ -74,6 +76,8 @@ class Levels(Randomiser):
     levels : tuple of float
         Increasing.
     """
+
+    tag: ClassVar[str] = "Levels"
 
     randomiser: Randomiser
     levels: tuple[float, ...]

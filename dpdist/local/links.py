@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,8 @@ class Link(ABC):
 class Identity(Link):
     """The linear model."""
 
+    tag: ClassVar[str] = "Identity"
+
     @property
     def slopes(self) -> tuple[float, float]:
         return 1.0, 1.0
@@ -81,6 +84,8 @@ class Wave(Link):
     >>> bool(np.allclose(link.inverse(link.value(np.linspace(-5, 5, 11))), np.linspace(-5, 5, 11), atol=1e-9))
     True
     """
+
+    tag: ClassVar[str] = "Wave"
 
     slope: float = 8.0
 

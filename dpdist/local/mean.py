@@ -33,6 +33,7 @@ from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.fitting.columns import features, targets
 from dpdist.fitting.inputs import as_dataset
 from dpdist.fitting.parameters import BOUNDS, check_between, check_bound, check_count, choice
+from dpdist.identity import text
 from dpdist.local.coordinates import SampleCoordinates
 from dpdist.local.entries import Ball, Box, Truncated, TruncatedVector
 from dpdist.local.estimator import LocalEstimator
@@ -185,7 +186,7 @@ class Mean(LocalEstimator):
         protocols = self._protocols(dataset.n_rows, self.n_features_in_)
         if protocols[0].randomiser.delta:
             self._budget.warn_if_delta_is_large(dataset.n_rows)
-        with self._questions(dataset, arrays, protocols, repr((self.l1_radius, self.n_groups))) as questions:
+        with self._questions(dataset, arrays, protocols, text((self.l1_radius, self.n_groups))) as questions:
             totals = [questions.total(group) for group in range(len(protocols))]
             sizes = questions.sizes
         means = np.array([p.estimate(total, n) for p, total, n in zip(protocols, totals, sizes, strict=True)])

@@ -52,6 +52,8 @@ class GaussianMoments(Randomiser):
     True
     """
 
+    tag: ClassVar[str] = "GaussianMoments"
+
     size: int
     epsilon: float
     delta: float = 1e-6

@@ -43,6 +43,8 @@ class Prefix(Statistic):
     array([ 5,  0, -1])
     """
 
+    tag: ClassVar[str] = "Prefix"
+
     n_bits: int
     length: int
 
@@ -65,6 +67,8 @@ class CandidateProtocol(LocalProtocol):
 
     What a user reports does not depend on the candidates.
     """
+
+    tag: ClassVar[str] = "CandidateProtocol"
 
     randomiser: OLH
 

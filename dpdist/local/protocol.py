@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.errors import BudgetError
+from dpdist.identity import tag_of
 from dpdist.privacy.cost import Cost
 from dpdist.privacy.draws import Draws
 
@@ -200,6 +201,8 @@ class LocalProtocol:
     np.int64(4)
     """
 
+    tag: ClassVar[str] = "LocalProtocol"
+
     statistic: Statistic
     randomiser: Randomiser
 
@@ -218,7 +221,7 @@ class LocalProtocol:
     @property
     def name(self) -> str:
         """Names the question and the law of the answers."""
-        return f"{type(self.statistic).__name__}/{self.randomiser.name}"
+        return f"{tag_of(self.statistic)}/{self.randomiser.name}"
 
     @property
     def cost(self) -> Cost:

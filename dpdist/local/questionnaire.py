@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.errors import DataError, DpdistError
+from dpdist.identity import coerced, parameters, stored_name
 from dpdist.local.protocol import LocalProtocol
 
 FORMAT = "dpdist-survey/1"
@@ -184,11 +185,10 @@ def _numbers(state: Any) -> Any:
 def _plain(value: Any) -> Any:
     """A part, or a parameter of one, as JSON values."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        name = type(value).__name__
+        name = str(vars(type(value)).get("tag", type(value).__name__))
         if PARTS.get(name) != type(value).__module__:
             raise DataError(f"{name} is none of the classes that a survey can name: {', '.join(sorted(PARTS))}")
-        fields = {f.name: _coerced(getattr(value, f.name), f) for f in dataclasses.fields(value) if f.init}
-        return {"type": name, **{key: _plain(below) for key, below in fields.items()}}
+        return {"type": name, **{key: _plain(below) for key, below in parameters(value)}}
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, list | tuple):
@@ -196,13 +196,6 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise DataError(f"a {type(value).__name__} cannot be a parameter of a survey: expected finite numbers and texts")
-
-
-def _coerced(value: Any, field: dataclasses.Field[Any]) -> Any:
-    """A whole number as float where the parameter is one, so that equal protocols have equal descriptions."""
-    words = {part.strip() for part in str(field.type).split("|")}
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return float(value) if whole and "float" in words and "int" not in words else value
 
 
 def _made(described: Any, where: str) -> Any:
@@ -216,18 +209,24 @@ def _made(described: Any, where: str) -> Any:
         near = difflib.get_close_matches(str(name), PARTS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(PARTS))}"
         raise DataError(f"{where}: unknown type {str(name)[:40]!r}; {hint}")
-    cls = getattr(importlib.import_module(PARTS[name]), name)
-    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
+    cls = _class_of(name)
+    fields = {stored_name(f): f for f in dataclasses.fields(cls) if f.init}
     _same_keys(f"{where} ({name})", described, {"type", *fields})
-    values = {key: _coerced(_made(described[key], f"{where}.{key}"), field) for key, field in fields.items()}
+    values = {key: coerced(_made(described[key], f"{where}.{key}"), str(f.type)) for key, f in fields.items()}
     for key, field in fields.items():
         _check(f"{where}.{key}", values[key], str(field.type))
     try:
-        return cls(**values)
+        return cls(**{field.name: values[key] for key, field in fields.items()})
     except DpdistError as error:
         raise DataError(f"{where}: {error}") from None
     except Exception as error:
         raise DataError(f"{where}: these cannot be parameters of {name} ({type(error).__name__})") from None
+
+
+def _class_of(tag: str) -> Any:
+    """The class with that tag, in the module that the table names."""
+    module = vars(importlib.import_module(PARTS[tag]))
+    return next(c for c in module.values() if isinstance(c, type) and vars(c).get("tag") == tag)
 
 
 def _same_keys(where: str, described: Mapping[str, Any], expected: Iterable[str]) -> None:

@@ -9,13 +9,14 @@ question, and is kept nowhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.engine.query import Ask, Block, Query
 from dpdist.errors import BudgetError
+from dpdist.identity import text
 from dpdist.local.protocol import LocalProtocol
 from dpdist.privacy.bits import Bits
 from dpdist.privacy.budget import Neighbours
@@ -38,6 +39,8 @@ class Reports(Query):
         Whether every user's report is drawn, or the sum of those of a stream block, from its exact law. Both have the
         same distribution; only the first is what users would do.
     """
+
+    tag: ClassVar[str] = "Reports"
 
     protocol: LocalProtocol
     fidelity: Fidelity = "report"
@@ -87,7 +90,7 @@ class Reports(Query):
 
     def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         key, public = state
-        stream = Stream(key, self.protocol.name, parameters=repr(self.protocol), fidelity=self.fidelity)
+        stream = Stream(key, self.protocol.name, parameters=text(self.protocol), fidelity=self.fidelity)
         stop = first + len(next(iter(block.values())))
         total: NDArray[np.int64] | None = None
         for number in range(first // self.block_rows, -(-stop // self.block_rows)):

@@ -97,6 +97,8 @@ class BoxResiduals(_Residuals):
     [[0.5, -0.5]]
     """
 
+    tag: ClassVar[str] = "BoxResiduals"
+
     domain: ClassVar[Domain] = "box"
 
     def values(self, block: Block, state: Any = None) -> Floats:
@@ -123,6 +125,8 @@ class BallResiduals(_Residuals):
     [[0.3, 0.4]]
     """
 
+    tag: ClassVar[str] = "BallResiduals"
+
     domain: ClassVar[Domain] = "ball"
 
     def values(self, block: Block, state: Any = None) -> Floats:
@@ -148,6 +152,8 @@ class Selected(Statistic):
         How many a record has.
     n_selected : int
     """
+
+    tag: ClassVar[str] = "Selected"
 
     statistic: Statistic
     n_features: int

@@ -146,6 +146,8 @@ class OneBit(_Counted):
     (2.164, (2,))
     """
 
+    tag: ClassVar[str] = "OneBit"
+
     name: ClassVar[str] = "one-bit"
 
     def valid(self, reports: NDArray[Any]) -> NDArray[np.bool_]:
@@ -167,6 +169,8 @@ class Piecewise(_Counted):
     0.491
     """
 
+    tag: ClassVar[str] = "Piecewise"
+
     name: ClassVar[str] = "piecewise"
 
 
@@ -183,6 +187,8 @@ class Hybrid(_Counted):
     [2.07, 1.02, 0.47]
     """
 
+    tag: ClassVar[str] = "Hybrid"
+
     name: ClassVar[str] = "hybrid"
 
 
@@ -198,6 +204,8 @@ class LaplaceScalar(_Scalar):
     >>> round(LaplaceScalar(1, epsilon=2.0).noise_std, 4)
     1.4142
     """
+
+    tag: ClassVar[str] = "LaplaceScalar"
 
     name: ClassVar[str] = "laplace"
 
@@ -244,6 +252,8 @@ class GaussianScalar(_Scalar):
     >>> round(GaussianScalar(1, 1.0, 1e-6).noise_std, 2)
     8.45
     """
+
+    tag: ClassVar[str] = "GaussianScalar"
 
     delta: float = 1e-6
 

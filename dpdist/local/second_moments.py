@@ -49,6 +49,8 @@ class JointStatistics(Statistic):
     ([[1.0, 1.0], [1.0, 1.0]], [0.5, 0.5])
     """
 
+    tag: ClassVar[str] = "JointStatistics"
+
     n_features: int
     row_norm: float
     label_bound: float

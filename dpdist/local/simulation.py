@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dpdist.data import Dataset
 from dpdist.engine.coordinator import Coordinator
 from dpdist.errors import DataError
+from dpdist.identity import text
 from dpdist.local.protocol import LocalProtocol
 from dpdist.local.reports import Fidelity, Reports
 from dpdist.privacy.budget import Budget
@@ -114,7 +115,7 @@ def simulate(
         run_id=run_id,
         random_state=random_state,
         align=query.block_rows,
-        computation=repr(state),
+        computation=text(state),
     ) as coordinator:
         plan = coordinator.plan([item])
         total = coordinator.release(query, plan["reports"], state)

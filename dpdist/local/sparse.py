@@ -43,6 +43,7 @@ from dpdist.fitting.inputs import as_dataset, check_public_rows
 from dpdist.fitting.outlook import Outlook, outlook
 from dpdist.fitting.parameters import check_between, check_bound, check_count
 from dpdist.fitting.parameters import choice as one_of
+from dpdist.identity import text
 from dpdist.local.estimator import LocalEstimator
 from dpdist.local.label_private import LabelPlan
 from dpdist.local.links import LINKS, Link
@@ -222,7 +223,7 @@ class SparseRegression(RegressorMixin, LocalEstimator):
             warnings.warn(warning, UserWarning, stacklevel=2)
         arrays = {"X": features, "y": targets}
         queries = plan.queries(self.fidelity)
-        with self._questions(dataset, arrays, plan.protocols, repr((method, plan)), queries) as questions:
+        with self._questions(dataset, arrays, plan.protocols, text((method, plan)), queries) as questions:
             self.coef_ = plan.solve(questions, *extra)
         self.intercept_ = 0.0
         self.method_, self.method_reason_ = method, plan.reason

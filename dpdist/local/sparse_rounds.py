@@ -19,7 +19,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,8 @@ class Ask(Protocol):
 @dataclass(frozen=True)
 class Setting:
     """The public numbers of a fit; the fields are the parameters of `dpdist.local.sparse.SparseRegression`."""
+
+    tag: ClassVar[str] = "Setting"
 
     n_rows: int
     n_features: int
@@ -189,6 +191,8 @@ class Descent(Plan):
     All of this is decided beforehand, from public numbers.
     """
 
+    tag: ClassVar[str] = "Descent"
+
     setting: Setting
     bounds: tuple[float, ...]
     step: float
@@ -264,6 +268,8 @@ class TwoPhase(Plan):
     ``x_S clip(y)``, or, where the covariance of dense features is not known, `JointStatistics` of the chosen ones.
     Not in the seeds; no contradiction to their lower bounds, which are driven by coefficients too small to choose.
     """
+
+    tag: ClassVar[str] = "TwoPhase"
 
     setting: Setting
     reason: str

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,8 @@ class FromStatistics(Plan):
     thresholding; "soft" the published estimate ``soft(S^-1 b)``, whose thresholds come from the predicted noise; "hard"
     keeps the largest entries of ``S^-1 b``; None is least squares (nldp-ols).
     """
+
+    tag: ClassVar[str] = "FromStatistics"
 
     setting: Setting
     reason: str = "as asked"
@@ -122,6 +124,8 @@ class WithPublicDesign(Plan):
     can be tight. ``threshold="soft"`` shrinks by the predicted noise instead, that of finitely many public rows
     included (which the bound of seed 004, Theorem 4, leaves out); None is least squares.
     """
+
+    tag: ClassVar[str] = "WithPublicDesign"
 
     setting: Setting
     reason: str = "as asked"

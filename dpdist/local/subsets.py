@@ -39,6 +39,8 @@ class SubsetSelection(SupportOracle):
     (34, 3.61)
     """
 
+    tag: ClassVar[str] = "SubsetSelection"
+
     size: int
     epsilon: float
 

@@ -155,6 +155,8 @@ class PrivUnit(_Vector):
     [2.48, 1.25, 0.63]
     """
 
+    tag: ClassVar[str] = "PrivUnit"
+
     name: ClassVar[str] = "privunit"
     lifted: ClassVar[bool] = True
 
@@ -203,6 +205,8 @@ class PrivUnitG(_Vector):
     [2.52, 1.27, 0.66]
     """
 
+    tag: ClassVar[str] = "PrivUnitG"
+
     name: ClassVar[str] = "privunitg"
     lifted: ClassVar[bool] = True
 
@@ -247,6 +251,8 @@ class Hemisphere(_Vector):
     >>> round(Hemisphere(32, 1.0).noise_std, 3)
     2.691
     """
+
+    tag: ClassVar[str] = "Hemisphere"
 
     name: ClassVar[str] = "hemisphere"
     lifted: ClassVar[bool] = False
@@ -293,6 +299,8 @@ class GaussianVector(_Vector):
     >>> round(GaussianVector(5, 1.0, 1e-6).noise_std, 2)
     8.45
     """
+
+    tag: ClassVar[str] = "GaussianVector"
 
     delta: float = 1e-6
     diameter: float = 2.0

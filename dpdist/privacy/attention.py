@@ -81,6 +81,8 @@ class CentreOfAttention:
     True
     """
 
+    tag: ClassVar[str] = "CentreOfAttention"
+
     delta: float
     strength: float | None = None
 

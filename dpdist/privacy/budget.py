@@ -7,6 +7,7 @@ import math
 import numbers
 import warnings
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dpdist.errors import BudgetError
 
@@ -42,6 +43,8 @@ class Budget:
     >>> Budget(1.0, 1e-6)
     Budget(epsilon=1.0, delta=1e-06)
     """
+
+    tag: ClassVar[str] = "Budget"
 
     epsilon: float
     delta: float = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Cost:
 
     ``delta`` is 0 for all kinds but the last, which is the only one that comes with a delta of its own.
     """
+
+    tag: ClassVar[str] = "Cost"
 
     kind: Literal["gaussian", "laplace", "zcdp", "pure", "bounded-range", "approximate"]
     parameter: float

@@ -139,6 +139,8 @@ class Gaussian(_IntegerNoise):
     2.0
     """
 
+    tag: ClassVar[str] = "Gaussian"
+
     norm: ClassVar[float] = 2
 
     @property
@@ -161,6 +163,8 @@ class DiscreteGaussian(_IntegerNoise):
     ``strength`` is ``mu = l2-sensitivity / sigma``. The GDP guarantee of the continuous Gaussian does not carry over
     to this law, and accounting by zCDP needs 6 to 9 % more noise: prefer `Gaussian`.
     """
+
+    tag: ClassVar[str] = "DiscreteGaussian"
 
     norm: ClassVar[float] = 2
 
@@ -185,6 +189,8 @@ class Laplace(_IntegerNoise):
     Nissim and Smith 2006), like `Gaussian`.
     """
 
+    tag: ClassVar[str] = "Laplace"
+
     norm: ClassVar[float] = 1
 
     @property
@@ -206,6 +212,8 @@ class DiscreteLaplace(_IntegerNoise):
 
     ``strength`` is ``epsilon = l1-sensitivity / scale``: ``P(x) / P(x + c) <= exp(|c| / scale)``.
     """
+
+    tag: ClassVar[str] = "DiscreteLaplace"
 
     norm: ClassVar[float] = 1
 

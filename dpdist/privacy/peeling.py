@@ -187,6 +187,8 @@ class Peel(_Peeling):
     ('zcdp', 0.005, 40.0)
     """
 
+    tag: ClassVar[str] = "Peel"
+
     which: float = WHICH
 
     def __post_init__(self) -> None:
@@ -211,6 +213,8 @@ class Peel(_Peeling):
 @dataclass(frozen=True)
 class LaplacePeel(_Peeling):
     """`laplace_peel` at a total ``epsilon = strength``: the purely private version."""
+
+    tag: ClassVar[str] = "LaplacePeel"
 
     @property
     def cost(self) -> Cost:

@@ -93,6 +93,8 @@ class ObjectivePerturbation:
     (10.0, 9.68)
     """
 
+    tag: ClassVar[str] = "ObjectivePerturbation"
+
     delta: float
     lipschitz: float
     curvature: float
@@ -186,6 +188,8 @@ class UpperBound:
     >>> bool(1001 <= bound[0] < 1100)
     True
     """
+
+    tag: ClassVar[str] = "UpperBound"
 
     delta: float
     strength: float | None = None

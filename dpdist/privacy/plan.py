@@ -6,8 +6,6 @@ and what is accounted are one object, so they cannot drift apart.
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import hashlib
 import json
 import math
@@ -15,10 +13,11 @@ import operator
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from dpdist.errors import BudgetError
 from dpdist.html import card, records
+from dpdist.identity import plain, tag_of
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.guarantee import Guarantee, rounded_up
 from dpdist.privacy.mechanisms import Mechanism
@@ -47,6 +46,8 @@ class Item:
     passes : int, default 1
         How often each release goes through the rows (a solver that runs before its noise does so many times).
     """
+
+    tag: ClassVar[str] = "Item"
 
     name: str
     mechanism: Mechanism
@@ -84,24 +85,6 @@ class Item:
     def releases(self) -> Releases:
         """What the item costs, once its mechanism has a strength."""
         return Releases(self.mechanism.cost, self.count, self.sampling, self.fold)
-
-
-def _canonical(value: Any) -> Any:
-    """Plain JSON of public parameters; anything without an obvious one is refused rather than identified by chance."""
-    if value is None or isinstance(value, str | bool):
-        return value
-    if isinstance(value, enum.Enum):
-        return _canonical(value.value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: _canonical(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"type": type(value).__name__, **fields}
-    if isinstance(value, tuple | list):
-        return [_canonical(v) for v in value]
-    if hasattr(value, "__index__"):
-        return operator.index(value)
-    if isinstance(value, float) or hasattr(value, "__float__"):
-        return float(value).hex()
-    raise BudgetError(f"a plan is identified by plain public values, got a {type(value).__name__}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -165,7 +148,7 @@ class Plan:
         return [
             {
                 "name": item.name,
-                "mechanism": type(item.mechanism).__name__,
+                "mechanism": tag_of(item.mechanism),
                 "count": int(item.count),
                 "share": float(item.share),
                 "strength": None if item.mechanism.strength is None else float(item.mechanism.strength),
@@ -179,14 +162,14 @@ class Plan:
 
     def digest(self) -> str:
         """SHA-256 of everything public in the plan: a run is resumed only under the same one."""
-        public = {name: _canonical(getattr(self, name)) for name in ("items", "budget", "neighbours", "accountant")}
+        public = {name: plain(getattr(self, name)) for name in ("items", "budget", "neighbours", "accountant")}
         return hashlib.sha256(json.dumps(public, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def guarantee(self, simulation: bool, unit: str = "row") -> Guarantee:
         """What holds once everything in the plan has been released."""
         counts = Counter[str]()
         for item in self.items:
-            counts[type(item.mechanism).__name__] += item.count
+            counts[tag_of(item.mechanism)] += item.count
         kinds = " and ".join(f"{count} {name}" for name, count in sorted(counts.items()))
         return Guarantee(
             epsilon=self.spent.epsilon,

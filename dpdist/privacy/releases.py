@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from dpdist.errors import BudgetError
 from dpdist.privacy.cost import Cost
@@ -24,6 +24,8 @@ _MOST_COLUMNS = 256
 class Poisson:
     """Every row takes part with probability ``rate``, independently; which rows did stays secret."""
 
+    tag: ClassVar[str] = "Poisson"
+
     rate: float
 
     def __post_init__(self) -> None:
@@ -34,6 +36,8 @@ class Poisson:
 @dataclass(frozen=True)
 class FixedSize:
     """``sample_size`` of ``n_rows`` rows, drawn without replacement; which rows stays secret."""
+
+    tag: ClassVar[str] = "FixedSize"
 
     sample_size: int
     n_rows: int

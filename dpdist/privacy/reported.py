@@ -35,6 +35,8 @@ class Reported:
     Cost(kind='pure', parameter=1.0)
     """
 
+    tag: ClassVar[str] = "Reported"
+
     report: Cost
 
     norm: ClassVar[float] = math.inf

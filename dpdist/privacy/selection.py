@@ -185,6 +185,8 @@ class _Selection(ABC):
 class ExponentialMechanism(_Selection):
     """`select` at ``eps0 = 2 strength``: ``strength**2 / 2``-zCDP, like a Gaussian release with that mu."""
 
+    tag: ClassVar[str] = "ExponentialMechanism"
+
     @property
     def cost(self) -> Cost:
         """eps0-bounded-range."""
@@ -198,6 +200,8 @@ class ExponentialMechanism(_Selection):
 class PermuteAndFlip(_Selection):
     """`permute_and_flip` at ``eps = strength``."""
 
+    tag: ClassVar[str] = "PermuteAndFlip"
+
     @property
     def cost(self) -> Cost:
         """Pure epsilon-DP; it is not bounded-range."""
@@ -210,6 +214,8 @@ class PermuteAndFlip(_Selection):
 @dataclass(frozen=True)
 class NoisyMax(_Selection):
     """`noisy_max` at ``eps = strength``."""
+
+    tag: ClassVar[str] = "NoisyMax"
 
     @property
     def cost(self) -> Cost:

@@ -112,6 +112,8 @@ class ArsinhNormal:
     which vanishes in the rounding of any delta. How long a draw takes depends on neither f nor S.
     """
 
+    tag: ClassVar[str] = "ArsinhNormal"
+
     size: int = 1
     strength: float | None = None
 

@@ -13,6 +13,7 @@ import time
 import tracemalloc
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import dask
 import numpy as np
@@ -42,6 +43,8 @@ ROUNDS = 12
 @dataclass(frozen=True)
 class Echo(Query):
     """Rows of any length, summed into ``n`` coordinates: the state travels out and a summary of its size comes back."""
+
+    tag: ClassVar[str] = "Echo"
 
     n: int
 

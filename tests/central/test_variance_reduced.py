@@ -199,6 +199,7 @@ def test_refusals(rows, options, error, match):
 class Saddle(Loss):
     """``y u^2 / 2``: the label decides which way the gradient turns, so the clip of a difference is attained."""
 
+    tag: ClassVar[str] = "Saddle"
     name: ClassVar[str] = "saddle"
     labels: ClassVar[str] = "signs"
     derivative_bound: ClassVar[float] = np.inf

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +31,11 @@ N_ROUNDS = 6
 class SlowSum(Query):
     """Sum of the rows, clipped; takes ``seconds`` for a partition, and ``swell`` bytes of memory meanwhile."""
 
+    tag: ClassVar[str] = "SlowSum"
+
     row_norm: float = 1.0
-    seconds: float = field(default=0.0, repr=False)  # not in the repr: a run may be resumed with other speed
-    swell: int = field(default=0, repr=False)
+    seconds: float = field(default=0.0, metadata={"named": False})  # a run may be resumed with other speed
+    swell: int = field(default=0, metadata={"named": False})
 
     @property
     def bound(self) -> float:

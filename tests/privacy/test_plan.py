@@ -242,7 +242,7 @@ def test_digest_is_deterministic_and_covers_everything():
 
 def test_digest_refuses_what_it_cannot_identify():
     plan = calibrate([Item("x", Gaussian(), fold=(object(), 0))], Budget(1.0, 1e-6))
-    with pytest.raises(BudgetError, match="plain public values"):
+    with pytest.raises(BudgetError, match="plain public parameters"):
         plan.digest()
 
 
