@@ -58,27 +58,32 @@ def _compare(words: Words, digits: Words, lanes: Words, undecided: Words) -> int
 
 
 @kernel
-def _finish(drawn: Bytes, digits: Bytes, lanes: Words, undecided: Words) -> int:
-    """Decide the lanes that are left, one after another; how many are left when the bytes are used up."""
+def _finish(drawn: Bytes, digits: Bytes, lanes: Words, undecided: Words, agreed: Any) -> tuple[int, int]:
+    """Decide the lanes that are left, one after another, until the bytes are used up.
+
+    How many lanes are left, and in how many digits the first of them agrees so far (``agreed``, at the next call): it
+    goes on from there. To start it again at its first digit would be to reject, among the lanes that a buffer ends in,
+    those that agree: their bits would be biased, and the joint law of a report no longer epsilon-private.
+    """
     at = 0
     left = np.uint64(0)
     for i in range(len(lanes)):
         rest = undecided[i]
-        while rest:
+        while rest and at < len(drawn):
             lane = rest & (~rest + np.uint64(1))
-            j = 0
-            while j < len(digits) and at + j < len(drawn) and drawn[at + j] == digits[j]:
-                j += 1
-            if j < len(digits):
-                if at + j >= len(drawn):  # starts again with fresh bytes
-                    at = len(drawn)
+            while agreed < len(digits) and at < len(drawn) and drawn[at] == digits[agreed]:
+                agreed += 1
+                at += 1
+            if agreed < len(digits):
+                if at == len(drawn):
                     break
-                lanes[i] |= lane * np.uint64(drawn[at + j] < digits[j])
-            at += min(j + 1, len(digits))
+                lanes[i] |= lane * np.uint64(drawn[at] < digits[agreed])
+                at += 1
+            agreed = 0
             rest ^= lane
         undecided[i] = rest
         left += ones(rest)
-    return int(left)
+    return int(left), agreed
 
 
 def bernoulli_lanes(draw: Callable[[int], Words], n_words: int, threshold: int) -> Words:
@@ -109,9 +114,9 @@ def bernoulli_lanes(draw: Callable[[int], Words], n_words: int, threshold: int) 
     for start in range(0, n_words, _SLAB):
         slab = lanes[start : start + _SLAB]
         undecided = np.empty_like(slab)
-        left = _compare(draw(_TOGETHER * len(slab)), leading, slab, undecided)
+        left, agreed = _compare(draw(_TOGETHER * len(slab)), leading, slab, undecided), 0
         while left:
             # a lane in 256 needs a second byte
             drawn = draw((left + left // 128) // 8 + 1).astype("<u8", copy=False).view(np.uint8)
-            left = _finish(drawn, following, slab, undecided)
+            left, agreed = _finish(drawn, following, slab, undecided, agreed)
     return lanes

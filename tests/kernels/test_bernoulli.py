@@ -36,18 +36,17 @@ def plain_lanes(draw, n_words, threshold, slab):
         top, rest = threshold >> 48, (threshold & (2**48 - 1)).to_bytes(6, "big")
         bits = {(i, b): heads[i][b] < top for i in range(n) for b in range(64)}
         left = [(i, b) for i in range(n) for b in range(64) if heads[i][b] == top]
+        agreed = 0
         while left:
             drawn = b"".join(int(w).to_bytes(8, "little") for w in draw((len(left) + len(left) // 128) // 8 + 1))
-            at, still = 0, []
-            for lane in left:
-                known = drawn[at : at + 6]
-                j = next((j for j, byte in enumerate(known) if byte != rest[j]), len(known))
-                if still or (j == len(known) and len(known) < 6):
-                    still.append(lane)
-                    continue
-                bits[lane] = j < 6 and known[j] < rest[j]
-                at += min(j + 1, 6)
-            left = still
+            for byte in drawn:
+                if left and byte != rest[agreed]:
+                    bits[left.pop(0)] = byte < rest[agreed]
+                    agreed = 0
+                elif left:
+                    agreed += 1
+                    if agreed == 6:
+                        bits[left.pop(0)], agreed = False, 0
         out += [sum(bits[i, b] << b for b in range(64)) for i in range(n)]
     return np.array(out, dtype=np.uint64)
 
@@ -58,6 +57,24 @@ def test_lanes_are_comparisons_of_binary_numbers(threshold, monkeypatch):
     for seed, n in ((0, 1), (1, 7), (2, 100)):
         found = bernoulli_lanes(source(seed), n, threshold)
         np.testing.assert_array_equal(found, plain_lanes(source(seed), n, threshold, slab=40))
+
+
+def test_lanes_where_most_digits_agree(monkeypatch):
+    """Bytes that are mostly those of the threshold, so that buffers end within a lane all the time."""
+    monkeypatch.setattr(bernoulli, "_SLAB", 40)
+
+    def mostly_ties(seed):
+        rng = np.random.default_rng(seed)
+
+        def draw(n):
+            words = rng.integers(0, 2**64, size=n, dtype=np.uint64)
+            return np.where(rng.random(8 * n) < 0.7, np.uint8(0x55), words.view(np.uint8)).view(np.uint64)
+
+        return draw
+
+    for seed in range(20):
+        found = bernoulli_lanes(mostly_ties(seed), 9, 2**53 // 3)
+        np.testing.assert_array_equal(found, plain_lanes(mostly_ties(seed), 9, 2**53 // 3, slab=40))
 
 
 def test_equal_digits_to_the_end_are_not_below():

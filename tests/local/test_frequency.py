@@ -23,7 +23,7 @@ from dpdist.local.simulation import simulate
 from dpdist.privacy.draws import StreamDraws, SystemDraws
 from dpdist.privacy.streams import Stream
 
-EPSILONS = (0.1, 1.0, 4.0, 8.0)
+EPSILONS = (0.1, 1.0, 4.0, 8.0, 16.0)
 NAMES = tuple(ORACLES)
 
 

@@ -45,7 +45,7 @@ def at_most(ratio: Fraction, epsilon: float) -> bool:
         return bool(mpmath.mpf(ratio.numerator) / ratio.denominator <= mpmath.exp(mpmath.mpf(epsilon)))
 
 
-@pytest.mark.parametrize("epsilon", [1e-6, 0.01, *EPSILONS, 30.0, 100.0])
+@pytest.mark.parametrize("epsilon", [1e-6, 0.01, *EPSILONS, 16.0, 30.0, 100.0])
 @pytest.mark.parametrize("reporter", COUNTED)
 def test_no_report_has_more_than_e_epsilon_times_the_words_of_another_value(reporter, epsilon):
     law = scalar_law(reporter, epsilon)
