@@ -59,14 +59,10 @@ def describe(location: str) -> tuple[Dataset, dict[str, Any]]:
     has_id = ATTRIBUTE in group.attrs
     # A store without an id would be given one at this opening; with a read-only group and a name that stays out.
     dataset = Dataset.open(group) if has_id else Dataset.open(group, dataset_id="none")
-    schema, stored = dataset.schema, dict(group.arrays())
+    schema = dataset.schema
+    # Sizes are those of the schema: how many bytes the chunks take tells counts of values, and labels letter by letter.
     arrays = {
-        name: {
-            "dtype": spec.dtype,
-            "shape": list(spec.shape),
-            "bytes": spec.row_bytes * spec.n_rows,
-            "stored_bytes": stored[name].nbytes_stored(),
-        }
+        name: {"dtype": spec.dtype, "shape": list(spec.shape), "bytes": spec.row_bytes * spec.n_rows}
         for name, spec in schema.arrays.items()
     }
     return dataset, {
@@ -81,7 +77,6 @@ def describe(location: str) -> tuple[Dataset, dict[str, Any]]:
         "partitions": len(dataset.partitions),
         "partition_bytes": dataset.partition_bytes,
         "bytes": dataset.nbytes,
-        "stored_bytes": sum(array["stored_bytes"] for array in arrays.values()),
         "zarr_format": group.metadata.zarr_format,
     }
 
@@ -95,7 +90,8 @@ def command(dataset: str, verify: bool, json_: bool) -> None:
 
     This is the schema: the arrays with their shapes, types and columns, whose data one privacy unit is, how the order
     of the rows came about, how the rows are cut into partitions, and the random id under which the ledger keeps the
-    account of the dataset. No value is shown, and nothing is written. The number of rows is public where neighbours
+    account of the dataset. No value is shown, nor how many bytes the store takes, which would tell counts of values
+    (of strings 16 bytes are counted each); and nothing is written. The number of rows is public where neighbours
     are made by replacing one unit's data; keep it to yourself where they are made by adding or removing one.
 
     With --verify every chunk is read and decoded as well. This finds chunks that are missing, cut short, or do not
@@ -137,7 +133,7 @@ def _text(facts: dict[str, Any]) -> str:
         ("Privacy unit", f"{unit}, with at most {most} rows each" if most > 1 else f"{unit}, with one row each"),
         ("Row order", facts["row_order"]),
         ("Partitions", f"{facts['partitions']:,}, of up to {size(facts['partition_bytes'])}"),
-        ("Size", f"{size(facts['bytes'])} in memory, {size(facts['stored_bytes'])} stored"),
+        ("Size", f"{size(facts['bytes'])} in memory"),
         ("Zarr format", str(facts["zarr_format"])),
     ]
     if facts.get("verified"):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpdist.data.readers import Batch, Position, Reader, file_identity
 from dpdist.data.recipe import Recipe, listed, near
 from dpdist.data.rows import array_rows
-from dpdist.data.schema import ATTRIBUTE, Schema
+from dpdist.data.schema import ATTRIBUTE, Schema, shown_dtype
 from dpdist.data.sources import ZarrSource, aligned_rows, merge_boundaries
 from dpdist.data.writing import resolved, shown, zarr_place
 from dpdist.errors import DataError
@@ -42,7 +42,7 @@ class ArrayReader(Reader):
             if array.dtype.kind not in ("UTfiub" if role == "unit" else "UT" if text else "fiub"):
                 hint = "give --label-type str or --label-levels" if role == "y" and not text else "convert it first"
                 raise DataError(
-                    f"the array for {role} in {name} has dtype {array.dtype}; expected "
+                    f"the array for {role} in {name} has dtype {shown_dtype(array.dtype)}; expected "
                     f"{'text' if text else 'real numbers'}: {hint}"
                 )
         self.bytes_total = sum(array.dtype.itemsize * int(np.prod(array.shape)) for array in self.arrays.values())

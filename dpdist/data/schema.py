@@ -60,7 +60,7 @@ class ArraySpec:
             return cls(dtype.newbyteorder("=").name, shape)
         allowed = "real numbers of at most 8 bytes" + (", booleans or strings" if len(shape) == 1 else " or booleans")
         raise DataError(
-            f"array {name!r} has dtype {dtype}; expected {allowed}. Convert it first, for example with "
+            f"array {name!r} has dtype {shown_dtype(dtype)}; expected {allowed}. Convert it first, for example with "
             f".astype({'str' if len(shape) == 1 else 'float'})."
         )
 
@@ -206,6 +206,15 @@ class Schema:
             f"the {ATTRIBUTE!r} attribute at {location} is damaged ({problem}); expected the fields that dpdist "
             "writes. Restore it from a copy: the privacy ledger needs the id in it."
         )
+
+
+def shown_dtype(dtype: np.dtype[Any]) -> str:
+    """A dtype for messages: without the width of strings, which tells how long the longest one is.
+
+    >>> shown_dtype(np.array(["no", "undecided"]).dtype)
+    'str'
+    """
+    return {"U": "str", "T": "str", "S": "bytes"}.get(dtype.kind, str(dtype))
 
 
 def new_id() -> str:
