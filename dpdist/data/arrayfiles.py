@@ -19,7 +19,7 @@ from dpdist.data.readers import Batch, Position, Reader, file_identity
 from dpdist.data.recipe import Recipe, listed, near
 from dpdist.data.rows import array_rows
 from dpdist.data.schema import ATTRIBUTE, Schema, shown_dtype
-from dpdist.data.sources import ZarrSource, aligned_rows, merge_boundaries
+from dpdist.data.sources import ZarrSource, aligned_rows, merge_boundaries, zarr_arrays
 from dpdist.data.writing import resolved, shown, zarr_place
 from dpdist.errors import DataError
 
@@ -196,10 +196,10 @@ def zarr_reader(place: str, recipe: Recipe) -> ArrayReader:
     """Reader of a Zarr group, whoever wrote it."""
     try:
         group = zarr.open_group(**zarr_place(place), mode="r")
-        found = dict(group.arrays())
     except Exception as error:
         problem = type(error).__name__
     else:
+        found = zarr_arrays(group, shown(group))
         attributes = group.attrs.get(ATTRIBUTE)
         known = Schema.from_attributes(attributes, shown(group)) if attributes is not None else None
         complete = known is not None and known.complete

@@ -20,6 +20,7 @@ from dpdist.data.sources import (
     regular_boundaries,
     source_for,
     verify_rows,
+    zarr_arrays,
 )
 from dpdist.data.writing import (
     Compression,
@@ -93,7 +94,7 @@ class Dataset:
             When the group cannot be opened, its arrays do not form a dataset, or no stable id can be had.
         """
         group = _open_group(store, storage_options)
-        found = dict(group.arrays())
+        found = zarr_arrays(group, shown(group))
         attributes = group.attrs.get(ATTRIBUTE)
         known = None if attributes is None else Schema.from_attributes(attributes, shown(group))
         names = list(arrays) if arrays is not None else list(known.arrays) if known else _row_arrays(found)

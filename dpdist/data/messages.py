@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpdist.data.dataset import Dataset
 from dpdist.data.growing import GrowingGroup
 from dpdist.data.schema import ATTRIBUTE, ArraySpec, Schema, new_id
-from dpdist.data.sources import Source, ZarrSource, aligned_rows
+from dpdist.data.sources import Source, ZarrSource, aligned_rows, zarr_arrays
 from dpdist.data.writing import resolved, shown, zarr_place
 from dpdist.errors import DataError
 
@@ -105,7 +105,7 @@ def _zarr_source(location: Any) -> Source:
     if isinstance(place, zarr.Group):
         if ATTRIBUTE in place.attrs:
             complete = Schema.from_attributes(place.attrs[ATTRIBUTE], shown(location)).complete
-        arrays = dict(place.arrays())
+        arrays = zarr_arrays(place, shown(location))
         if NAME not in arrays and len(arrays) != 1:
             raise DataError(f"{shown(location)} has the arrays {sorted(arrays)}; expected one named {NAME!r}")
         place = arrays.get(NAME) or next(iter(arrays.values()))

@@ -157,6 +157,11 @@ class ZarrSource(Source):
     """
 
     def __init__(self, name: str, array: zarr.Array, complete: bool = False) -> None:
+        if any("pickle" in codec for codec in _codecs(array.metadata)):
+            raise DataError(
+                f"array {name!r} holds pickled objects; reading them would run whatever code its writer put there, so "
+                "it is not read. Write the values as numbers or strings."
+            )
         self.name = name
         self.complete = complete
         self._store, self._path = array.store, array.path
@@ -219,6 +224,26 @@ class ZarrSource(Source):
 
     def boundaries(self) -> list[int]:
         return regular_boundaries(self.spec.n_rows, self._unit_rows)
+
+
+def _codecs(metadata: Any) -> list[str]:
+    """Names of the codecs of an array, in either format; where one has others inside, with theirs."""
+    if hasattr(metadata, "codecs"):
+        return [str(codec.to_dict()) for codec in metadata.codecs]
+    return [str(getattr(codec, "codec_id", "")) for codec in (*(metadata.filters or ()), metadata.compressor)]
+
+
+def zarr_arrays(group: zarr.Group, location: str) -> dict[str, zarr.Array]:
+    """The arrays of a group, by name; `DataError` where one of them is nothing that Zarr can read."""
+    try:
+        return dict(group.arrays())
+    except Exception as error:
+        problem = type(error).__name__
+    raise DataError(
+        f"an array of the Zarr group at {location} cannot be opened ({problem}): it holds Python objects, or its "
+        "metadata names a type or a codec that is not known here. Write it as numbers or strings, or take it out "
+        "of the group."
+    )
 
 
 def source_for(name: str, array: Any) -> Source:
