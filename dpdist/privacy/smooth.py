@@ -41,7 +41,8 @@ SHIFT = 0.99
 """``s`` per unit of strength; the bound would allow 0.9998, and the rest is left for its numerical evaluation."""
 
 _NORMAL_BITS = 256  # Y is a multiple of 2**-256
-_PRECISION = 512
+_EXACT = mpmath.MPContext()  # of its own, and never changed: the global precision is shared between threads
+_EXACT.prec = 512
 
 
 def arsinh_rho(t: float, s: float) -> float:
@@ -179,6 +180,5 @@ class ArsinhNormal:
 
 def _rounded_sinh(scale: Fraction, normal: int) -> int:
     """The integer nearest to ``scale * sinh(normal / 2**256)``."""
-    with mpmath.workprec(_PRECISION):
-        noise = mpmath.mpf(scale.numerator) / scale.denominator * mpmath.sinh(mpmath.ldexp(normal, -_NORMAL_BITS))
-        return int(mpmath.nint(noise))
+    noise = _EXACT.mpf(scale.numerator) / scale.denominator * _EXACT.sinh(_EXACT.ldexp(normal, -_NORMAL_BITS))
+    return int(_EXACT.nint(noise))

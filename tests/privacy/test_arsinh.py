@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 
@@ -99,6 +101,27 @@ def test_the_hyperbolic_sine_is_rounded_correctly():
             with mpmath.workprec(2000):
                 exact = mpmath.sinh(mpmath.ldexp(normal, -256)) * scale.numerator / scale.denominator
                 assert _rounded_sinh(scale, normal) == int(mpmath.nint(exact))
+
+
+def test_threads_do_not_lower_the_precision_of_each_other():
+    """The precision of mpmath is global; whoever leaves the block first sets it back for all others."""
+    mechanism = ArsinhNormal(5).at(1.0)
+    units = np.array([[0] * 5, [2 ** (SMOOTH_BITS + 60)] * 5], dtype=object)
+    seeds = range(40)
+
+    def released(seed: int) -> list[int]:
+        return mechanism.release(units, 1.0, StreamBits(np.random.Generator(np.random.Philox(seed)))).tolist()
+
+    expected = [released(seed) for seed in seeds]
+    before, interval = mpmath.mp.prec, sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            found = [list(threads.map(released, seeds)) for _ in range(5)]
+    finally:
+        sys.setswitchinterval(interval)
+    assert all(values == expected for values in found)
+    assert mpmath.mp.prec == before
 
 
 def test_seeded_noise_repeats_and_integers_are_refused_otherwise():

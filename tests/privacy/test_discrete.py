@@ -5,7 +5,9 @@ right sampler would fail for a freshly chosen stream. Tests with the system's bi
 """
 
 import math
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import mpmath
@@ -141,6 +143,20 @@ def test_exp_enclosure_contains_the_value_and_is_narrow() -> None:
                 e = mpmath.exp(-mpmath.mpf(t.numerator) / t.denominator)
                 assert mpmath.mpf(low.numerator) / low.denominator <= e <= mpmath.mpf(high.numerator) / high.denominator
             assert high - low <= Fraction(1, 2 ** (length + 30))
+
+
+def test_enclosures_in_threads_are_those_of_one_thread() -> None:
+    """Each has a precision of its own, which others must not set back."""
+    cases = [(Fraction(i, 7), length) for i in range(1, 6) for length in (64, 512, 2048)]
+    expected = [discrete._exp_enclosure(*case) for case in cases]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(lambda case: discrete._exp_enclosure(*case), cases * 5))
+    finally:
+        sys.setswitchinterval(interval)
+    assert found == expected * 5
 
 
 @pytest.mark.parametrize("num, den", [(1, 3), (5, 7), (0, 3), (4, 4), (2**45, 3**40), (3**80, 2**130)])
