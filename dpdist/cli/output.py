@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 Row = Mapping[str, Any]
+_OPERATORS = tuple("=+-@\uff1d\uff0b\uff0d\uff20")  # the last four are full-width forms
 
 
 def as_table(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
@@ -54,11 +55,21 @@ def as_list(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def as_csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    """CSV with a header line; None is an empty field, numbers have all their digits."""
+    """CSV with a header line; None is an empty field, numbers have all their digits.
+
+    Names are anybody's, and a spreadsheet computes a cell that begins like a formula: such a text gets a ``'`` before
+    it, and characters that could begin another cell are replaced (JSON has texts as they are).
+
+    Examples
+    --------
+    >>> print(as_csv([{"run": "=1+1", "epsilon": -0.5}], ["run", "epsilon"]))
+    run,epsilon
+    '=1+1,-0.5
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({key: _inert(value) for key, value in row.items()} for row in rows)
     return text.getvalue().removesuffix("\n")
 
 
@@ -110,6 +121,14 @@ def size(n_bytes: float) -> str:
             return f"{n_bytes:.3g} {unit}" if unit != "B" else f"{n_bytes:.0f} B"
         n_bytes /= 1024
     return f"{n_bytes:.4g} TiB"
+
+
+def _inert(value: Any) -> Any:
+    """What a spreadsheet shows and does not compute."""
+    if not isinstance(value, str):
+        return value
+    text = _clean(value)
+    return f"'{text}" if text.lstrip().startswith(_OPERATORS) else text
 
 
 def _is_number(value: Any) -> bool:

@@ -6,6 +6,7 @@ import csv
 import getpass
 import io
 import json
+import re
 import shutil
 import socket
 import sqlite3
@@ -20,6 +21,7 @@ from click.testing import CliRunner, Result
 
 from dpdist import Budget, Dataset, Ledger, Neighbours
 from dpdist.cli import main
+from dpdist.cli.output import as_csv
 from dpdist.data.schema import ATTRIBUTE
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.filter import Charge
@@ -128,6 +130,39 @@ def test_history_as_json() -> None:
         "gradient", "Gaussian", 13.5, 2.0, "gaussian 0.17",
     )  # fmt: skip
     assert full["runs"][1]["releases"] == []
+
+
+FORMULAS = {
+    "=1+1": "'=1+1",
+    "+1": "'+1",
+    "-1+1": "'-1+1",
+    "@SUM(A1)": "'@SUM(A1)",
+    " =1+1": "' =1+1",
+    "\uff1d1+1": "'\uff1d1+1",
+    '=HYPERLINK("http://x","y")': '\'=HYPERLINK("http://x","y")',
+    "\t=1": "?=1",
+    "\r=1": "?=1",
+    "x\r=1\n=1": "x?=1?=1",
+}
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_no_cell_of_a_csv_is_a_formula(formula: str) -> None:
+    """Names of runs, users and labels are anybody's; a spreadsheet would compute what they begin with."""
+    ledger = Ledger()
+    ledger.open_run("survey", formula, "p", Charge(1.0), user=formula, label=formula)
+    ledger.record_release(formula, f"{formula}0", 0, formula, "Gaussian", 13.5, 2.0, formula)
+    ledger.open_run(formula, "other", "p", Charge(1.0))
+    ledger.close()
+    for words in (("history", "survey"), ("history", "survey", "--releases"), ("show",), ("show", formula)):
+        text = budget(words[0], "--format", "csv", *words[2:], *(("--", words[1]) if len(words) > 1 else ())).stdout
+        cells = [cell for line in re.split("[\r\n]", text) for row in csv.reader([line]) for cell in row]
+        assert FORMULAS[formula] in cells
+        assert not any(cell.lstrip().startswith(("=", "+", "-", "@", "\t", "\uff1d")) for cell in cells)
+
+
+def test_numbers_of_a_csv_stay_numbers() -> None:
+    assert as_csv([{"a": -1.5, "b": "-1.5", "c": None, "d": "a=b"}], ["a", "b", "c", "d"]) == "a,b,c,d\n-1.5,'-1.5,,a=b"
 
 
 def test_history_as_csv_into_a_file(place: Path) -> None:
