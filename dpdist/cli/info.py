@@ -68,6 +68,7 @@ def describe(location: str) -> tuple[Dataset, dict[str, Any]]:
     return dataset, {
         "location": shown(group),
         "id": dataset.id if has_id else None,
+        "edition": schema.edition,
         "n_rows": dataset.n_rows,
         "unit": schema.unit,
         "max_rows_per_unit": schema.max_rows_per_unit,
@@ -88,11 +89,12 @@ def describe(location: str) -> tuple[Dataset, dict[str, Any]]:
 def command(dataset: str, verify: bool, json_: bool) -> None:
     """Show what is public about DATASET, a Zarr group at a path or URL.
 
-    This is the schema: the arrays with their shapes, types and columns, whose data one privacy unit is, how the order
-    of the rows came about, how the rows are cut into partitions, and the random id under which the ledger keeps the
-    account of the dataset. No value is shown, nor how many bytes the store takes, which would tell counts of values
-    (of strings 16 bytes are counted each); and nothing is written. The number of rows is public where neighbours
-    are made by replacing one unit's data; keep it to yourself where they are made by adding or removing one.
+    This is the schema: the arrays with their shapes, types and columns, whose data one privacy unit is, how the
+    order of the rows came about, how the rows are cut into partitions, the random id under which the ledger keeps
+    the account of the dataset, and the random edition that rows get when they are written: no run goes on with
+    those of another. No value is shown, nor how many bytes the store takes, which would tell counts of values (of
+    strings 16 bytes are counted each); and nothing is written. The number of rows is public where neighbours are
+    made by replacing one unit's data; keep it to yourself where they are made by adding or removing one.
 
     With --verify every chunk is read and decoded as well. This finds chunks that are missing, cut short, or do not
     match their checksum (datasets that dpdist wrote have checksums; a flipped bit in another store may pass). Exit
@@ -129,6 +131,7 @@ def _text(facts: dict[str, Any]) -> str:
     lines = [
         ("Dataset", facts["location"]),
         ("Id", facts["id"] or no_id),
+        *([("Edition", facts["edition"])] if facts["edition"] else []),
         ("Rows", f"{facts['n_rows']:,}"),
         ("Privacy unit", f"{unit}, with at most {most} rows each" if most > 1 else f"{unit}, with one row each"),
         ("Row order", facts["row_order"]),

@@ -18,7 +18,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from dpdist.data.schema import ATTRIBUTE, ArraySpec, Schema
+from dpdist.data.schema import ATTRIBUTE, ArraySpec, Schema, new_id
 from dpdist.data.writing import Compression, chunk_codec, create_arrays, new_group
 from dpdist.errors import DataError
 
@@ -141,7 +141,7 @@ class GrowingGroup:
             self._write()
         specs = {name: replace(s, shape=(self._stored, *s.shape[1:])) for name, s in self._partition.items()}
         rows = min(self._rows, self._stored)
-        schema = replace(schema, arrays=specs, complete=True, partition_rows=rows)
+        schema = replace(schema, arrays=specs, complete=True, partition_rows=rows, edition=new_id())
         self.sync()
         self._group.update_attributes({ATTRIBUTE: schema.to_attributes(), **attributes})
         self._note(self.place / "zarr.json")

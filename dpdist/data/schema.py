@@ -104,6 +104,9 @@ class Schema:
         Rows of a partition, fixed at ingestion; None where the partitions follow from how the arrays are stored.
     columns : mapping of str to tuple of str
         Public names of the columns of an array (one name for a 1-d array); empty where nobody named them.
+    edition : str or None
+        Random, drawn by our writers whenever rows are written: under one id, other rows have another edition. A copy
+        of a store has its edition. None for rows of others, rows in memory, and stores of earlier releases.
     """
 
     id: str
@@ -114,6 +117,7 @@ class Schema:
     complete: bool = False
     partition_rows: int | None = None
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    edition: str | None = None
 
     def __post_init__(self) -> None:
         if not self.arrays:
@@ -140,6 +144,8 @@ class Schema:
             raise DataError(f"max_rows_per_unit must be an integer >= 1, got {self.max_rows_per_unit!r}")
         if self.partition_rows is not None and not (isinstance(self.partition_rows, int) and self.partition_rows >= 1):
             raise DataError(f"partition_rows must be an integer >= 1, got {self.partition_rows!r}")
+        if not (self.edition is None or (isinstance(self.edition, str) and self.edition)):
+            raise DataError(f"the edition of a dataset must be a non-empty string or missing, got {self.edition!r}")
         if self.row_order not in get_args(RowOrder):
             raise DataError(f"row_order must be one of {get_args(RowOrder)}, got {self.row_order!r}")
 
@@ -169,6 +175,7 @@ class Schema:
             "partition_rows": self.partition_rows,
             "arrays": {name: {"dtype": spec.dtype, "shape": list(spec.shape)} for name, spec in self.arrays.items()},
             "columns": {name: list(names) for name, names in self.columns.items()},
+            "edition": self.edition,
         }
 
     @classmethod
@@ -199,6 +206,7 @@ class Schema:
                 complete=bool(stored["complete"]),
                 partition_rows=stored["partition_rows"],
                 columns={str(name): tuple(names) for name, names in stored.get("columns", {}).items()},
+                edition=stored.get("edition"),
             )
         except (KeyError, TypeError, AttributeError) as error:
             problem = type(error).__name__
@@ -218,5 +226,5 @@ def shown_dtype(dtype: np.dtype[Any]) -> str:
 
 
 def new_id() -> str:
-    """Return a random dataset id (122 random bits, from the operating system)."""
+    """Return a random id of a dataset or of an edition (122 random bits, from the operating system)."""
     return uuid.uuid4().hex

@@ -15,7 +15,7 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.abc.store import Store
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from dpdist.data.schema import ATTRIBUTE, VERSION, ArraySpec, Schema
+from dpdist.data.schema import ATTRIBUTE, VERSION, ArraySpec, Schema, new_id
 from dpdist.data.sources import DaskSource, Source, aligned_rows
 from dpdist.errors import DataError
 from dpdist.objects import is_object_store, zarr_objects
@@ -44,7 +44,7 @@ def write_group(
     smaller for normals rounded to 2 decimals) or slow links.
     """
     rows = schema.partition_rows or aligned_rows(max(spec.row_bytes for spec in schema.arrays.values()))
-    schema = replace(schema, complete=True, partition_rows=min(rows, schema.n_rows))
+    schema = replace(schema, complete=True, partition_rows=min(rows, schema.n_rows), edition=new_id())
     codec = chunk_codec(compression)
     group = new_group(store, storage_options)
     arrays = create_arrays(group, schema.arrays, min(rows, schema.n_rows), codec)

@@ -47,6 +47,7 @@ from dpdist.privacy.calibration import calibrate
 from dpdist.privacy.guarantee import Guarantee
 from dpdist.privacy.journal import AnyJournal, ReleasedValues
 from dpdist.privacy.ledger import Charge, Ledger
+from dpdist.privacy.ledger_records import edition_of
 from dpdist.privacy.plan import Item, Plan
 from dpdist.privacy.reported import Reported
 from dpdist.privacy.streams import Stream, run_key_from_seed
@@ -171,7 +172,7 @@ class Coordinator:
         for item in items:
             check_plannable(item, self.dataset.schema)
         plan = calibrate(items, self.budget, self.neighbours)
-        self._ledger.can_afford(self.dataset.id, self._charge_of(plan), run_id=self.run_id)
+        self._ledger.can_afford(self.dataset.id, self._charge_of(plan), run_id=self.run_id, digest=self._digest(plan))
         self._plan = plan
         self._run = self._journal.open(self.run_id)
         public = self.neighbours is Neighbours.REPLACE_ONE
@@ -251,7 +252,7 @@ class Coordinator:
         self._workers.place(shards)
         plan = self._planned()
         label = ", ".join(f"{item.count} x {item.name}" for item in plan.items)
-        self._ledger.open_run(self.dataset.id, self.run_id, self._digest(), self._charge_of(plan), label=label)
+        self._ledger.open_run(self.dataset.id, self.run_id, self._digest(plan), self._charge_of(plan), label=label)
         self._charged = True
         progress.tell(progress.Charged(plan.spent.epsilon, plan.spent.delta))
 
@@ -298,13 +299,13 @@ class Coordinator:
 
     def _release_id(self, index: int, query: Query, item: Item) -> str:
         """Names a release by public numbers only; a query with other parameters is another release."""
-        what = (self.run_id, self.dataset.id, self._digest(), index, item.name, item.fold, query)
+        what = (self.run_id, self.dataset.id, self._digest(self._planned()), index, item.name, item.fold, query)
         return hashlib.sha256(text(what).encode()).hexdigest()
 
-    def _digest(self) -> str:
-        """Names the plan and the computation: what a resumed run must have in common with its first life."""
-        what = (self._planned().digest(), self.simulation, self._computation)
-        return hashlib.sha256(repr(what).encode()).hexdigest()
+    def _digest(self, plan: Plan) -> str:
+        """Names the plan, the computation and the rows: what a resumed run must have in common with its first life."""
+        what = (plan.digest(), self.simulation, self._computation)
+        return edition_of(hashlib.sha256(repr(what).encode()).hexdigest(), self.dataset.schema.edition)
 
     def _batch(self, query: Query, item: Item, index: int) -> Batch | None:
         if item.sampling is None:

@@ -195,15 +195,17 @@ class Ledger:
 
     # -- charges --------------------------------------------------------------------------------------------------
 
-    def can_afford(self, dataset_id: str, charge: Charge, run_id: str | None = None) -> None:
+    def can_afford(self, dataset_id: str, charge: Charge, run_id: str | None = None, digest: str | None = None) -> None:
         """Raise what `open_run` would raise about the charge, and write nothing: a check before any data is read.
 
-        A `run_id` that has been charged to this dataset already is affordable: it is a resume. The answer holds for now
-        only; another process may spend in between, which `open_run` will notice.
+        A `run_id` that has been charged to this dataset already is affordable: it is a resume, if its `digest` is the
+        same. The answer holds for now only; another process may spend in between, which `open_run` will notice.
         """
         with self._db.read() as db:
             if run_id is not None:
                 row = db.execute(RUN, (run_id,)).fetchone()
+                if row and digest is not None:
+                    check_same_run(run_record(row), dataset_id, digest, charge)
                 if row and run_record(row).dataset_id == dataset_id:
                     return
             check_fits(dataset_id, read_limit(db, dataset_id)[0], read_charges(db, dataset_id), charge)

@@ -47,6 +47,8 @@ RELEASES = f"{_RELEASE_COLUMNS} WHERE run_id = ? ORDER BY position"
 ADD_RELEASE = "INSERT INTO dpdist_releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 DATASETS = "SELECT dataset_id FROM dpdist_runs UNION SELECT dataset_id FROM dpdist_limits ORDER BY dataset_id"
 
+_EDITION = "@"
+
 
 @dataclass(frozen=True)
 class RunCharge:
@@ -127,10 +129,22 @@ def _close(a: float | None, b: float | None) -> bool:
     return a == b if a is None or b is None else math.isclose(a, b, rel_tol=TOLERANCE)
 
 
+def edition_of(digest: str, edition: str | None) -> str:
+    """The digest of a plan on one edition of its dataset (None: there is but one)."""
+    return digest if edition is None else f"{digest}{_EDITION}{edition}"
+
+
 def check_same_run(record: RunRecord, dataset_id: str, digest: str, charge: Charge) -> None:
     old = record.charge
     same_price = _close(old.epsilon, charge.epsilon) and _close(old.delta, charge.delta) and _close(old.mu, charge.mu)
     same_rows = (old.neighbours, old.split, old.fold) == (charge.neighbours, charge.split, charge.fold)
+    same_plan = record.digest.partition(_EDITION)[0] == digest.partition(_EDITION)[0]
+    if record.dataset_id == dataset_id and same_plan and record.digest != digest:
+        raise LedgerError(
+            f"run id {record.run_id!r} was begun at {record.when} on another version of the dataset {dataset_id!r}, "
+            "which has been written again since. One charge does not pay for releases on two versions, and those of "
+            "the first say nothing about the second: choose a new run id, or restore the rows that the run was begun on"
+        )
     if (record.dataset_id, record.digest) != (dataset_id, digest) or not (same_price and same_rows):
         raise LedgerError(
             f"run id {record.run_id!r} was used at {record.when} for a different plan or dataset; choose a new run id. "

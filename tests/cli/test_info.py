@@ -51,6 +51,7 @@ def test_the_description_in_words() -> None:
     text = info("rows.zarr").stdout
     for words in (
         f"Id            {dataset.id}\n",
+        f"Edition       {dataset.schema.edition}\n",
         "Rows          1,000\n",
         "Privacy unit  patient, with at most 4 rows each\n",
         "Row order     arrival\n",
@@ -67,6 +68,7 @@ def test_the_description_as_json() -> None:
     dataset = write()
     facts = json.loads(info("rows.zarr", "--json").stdout)
     assert (facts["id"], facts["n_rows"], facts["unit"], facts["max_rows_per_unit"]) == (dataset.id, 1000, "patient", 4)
+    assert facts["edition"] == dataset.schema.edition
     assert facts["arrays"]["X"]["dtype"] == "float64" and facts["arrays"]["X"]["shape"] == [1000, 3]
     assert facts["arrays"]["X"]["bytes"] == X.nbytes and facts["bytes"] == dataset.nbytes
     assert facts["partitions"] == 4 and facts["row_order"] == "arrival" and facts["columns"] == {}
@@ -87,7 +89,8 @@ def test_a_store_of_others_is_left_as_it_is() -> None:
     group = zarr.open_group("foreign.zarr", mode="w")
     group.create_array("a", data=X)
     before = snapshot("foreign.zarr")
-    assert "Id            none yet" in info("foreign.zarr", "--verify").stdout
+    text = info("foreign.zarr", "--verify").stdout
+    assert "Id            none yet" in text and "Edition" not in text
     assert json.loads(info("foreign.zarr", "--json").stdout)["id"] is None
     assert snapshot("foreign.zarr") == before
 

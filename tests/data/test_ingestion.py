@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,9 @@ SECRET = "987654.25"
 
 
 def files(place: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(place)): path.read_bytes() for path in sorted(place.rglob("*")) if path.is_file()}
+    """All that is stored, but for the edition, which is random."""
+    found = {str(path.relative_to(place)): path.read_bytes() for path in sorted(place.rglob("*")) if path.is_file()}
+    return {name: re.sub(rb'"edition": "[0-9a-f]{32}"', b'"edition": null', data) for name, data in found.items()}
 
 
 def nothing_left(place: Path) -> bool:

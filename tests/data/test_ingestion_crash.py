@@ -10,6 +10,7 @@ import random
 import resource
 import signal
 import time
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,7 @@ def test_killed_while_it_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     if point == "after the end":
         Dataset.open(tmp_path / "out").verify()
     again = ingest(tmp_path / "t.csv", tmp_path / "out", **asked)
-    assert (again.schema, again.rows_read) == (done.schema, done.rows_read)
+    assert again.schema == replace(done.schema, edition=again.schema.edition) and again.rows_read == done.rows_read
     assert files(tmp_path / "out") == files(tmp_path / "whole")
     assert not (tmp_path / "out.ingesting").exists()
 
