@@ -23,13 +23,24 @@ class BudgetExceeded(DpdistError):
     """The ledger refuses: the charge does not fit into what is left of the dataset's limit."""
 
 
+class Unavailable(DpdistError):
+    """Something remote was away for longer than it is waited for: the same run, started again, goes on.
+
+    The base of such errors (exit code 75), whatever else they are; what only a person can mend is none of them.
+    """
+
+
 class LedgerError(DpdistError):
     """The ledger or the journal cannot be read or written durably."""
+
+
+class LedgerUnavailable(LedgerError, Unavailable):
+    """The database of the ledger or of the journal is away, or locked by another process."""
 
 
 class Fenced(DpdistError):
     """Another process has taken over this run; this one must stop before it draws any noise."""
 
 
-class ClusterError(DpdistError):
+class ClusterError(Unavailable):
     """The scheduler cannot be reached, or its workers cannot do what was asked."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import select
 import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -77,3 +80,44 @@ class PostgresServer:
                 return
             time.sleep(attempt + 0.5)
         raise RuntimeError(f"{program} failed: {done.stderr.decode()}")
+
+
+class Cuts:
+    """Passes connections on to a PostgreSQL server, and spoils what `spoil` names.
+
+    ``spoil(data)`` is asked about every message of a client and gives None, "lost" (the connection ends and the server
+    never hears of it), "unanswered" (the server does what it was told, and the connection ends before it says so) or
+    "silent" (the connection stays, and nothing is passed on any more).
+    """
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._target = ("127.0.0.1", server.port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = server.address.replace(f":{server.port}/", f":{self._listener.getsockname()[1]}/")
+        self.spoil: Any = lambda data: None
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._pass, args=(client,), daemon=True).start()
+
+    def _pass(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError), client, socket.create_connection(self._target) as server:
+            while True:
+                for source in select.select([client, server], [], [])[0]:
+                    data = source.recv(1 << 20)
+                    fault = self.spoil(data) if data and source is client else None
+                    if not data or fault == "lost":
+                        return
+                    (server if source is client else client).sendall(data)
+                    if fault == "unanswered":
+                        server.recv(1 << 20)
+                        return
+                    if fault == "silent":
+                        select.select([], [], [client], 600)

@@ -10,22 +10,23 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "dpdist"
 
 LIBRARY = {
-    "errors", "identity", "html", "objects", "charts", "data", "privacy", "kernels", "losses", "constraints", "solvers",
-    "engine",
+    "errors", "identity", "html", "patience", "objects", "charts", "data", "privacy", "kernels", "losses", "constraints",
+    "solvers", "engine",
 }  # fmt: skip
 ROOMS = {
     "errors": set(),
     "html": set(),
     "identity": {"errors"},
-    "objects": {"errors"},
+    "patience": set(),
+    "objects": {"errors", "patience"},
     "charts": {"html"},
     "constraints": set(),
     "losses": set(),
     "kernels": {"errors", "losses"},
-    "privacy": {"errors", "html", "identity", "objects"},
-    "data": {"errors", "html", "objects", "privacy.streams", "privacy.budget"},
+    "privacy": {"errors", "html", "identity", "objects", "patience"},
+    "data": {"errors", "html", "objects", "patience", "privacy.streams", "privacy.budget"},
     "solvers": {"constraints"},
-    "engine": {"errors", "identity", "objects", "data", "privacy", "kernels"},
+    "engine": {"errors", "identity", "patience", "objects", "data", "privacy", "kernels"},
     "fitting": LIBRARY,
     "central": LIBRARY | {"fitting"},
     "local": LIBRARY | {"fitting"},

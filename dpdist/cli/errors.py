@@ -7,6 +7,7 @@ code  when
 1     a bug in dpdist
 2     the command, a file or a setting is wrong (any `DpdistError`)
 3     refused by the ledger (`BudgetExceeded`, `Fenced`)
+75    away for longer than it is waited for, so try again (any `Unavailable`)
 130   interrupted (Ctrl-C)
 141   whoever read the output stopped reading (as in ``dpdist ... | head``)
 143   terminated (SIGTERM: a scheduler, ``kill``, ``timeout``)
@@ -33,9 +34,10 @@ from typing import Any
 
 import click
 
-from dpdist.errors import BudgetExceeded, DpdistError, Fenced
+from dpdist.errors import BudgetExceeded, DpdistError, Fenced, Unavailable
 
-DONE, BUG, WRONG, REFUSED, INTERRUPTED, UNREAD = 0, 1, 2, 3, 128 + signal.SIGINT, 128 + signal.SIGPIPE
+DONE, BUG, WRONG, REFUSED, TRY_AGAIN = 0, 1, 2, 3, os.EX_TEMPFAIL
+INTERRUPTED, UNREAD = 128 + signal.SIGINT, 128 + signal.SIGPIPE
 
 _FIXES = {
     errno.ENOENT: "check the name; relative paths start from the current directory",
@@ -120,7 +122,9 @@ def report(error: BaseException) -> int:
             return WRONG
         case DpdistError():
             _say(str(error) or type(error).__name__, error)
-            return REFUSED if isinstance(error, BudgetExceeded | Fenced) else WRONG
+            if isinstance(error, BudgetExceeded | Fenced):
+                return REFUSED
+            return TRY_AGAIN if isinstance(error, Unavailable) else WRONG
         case KeyboardInterrupt() | click.Abort():
             number = getattr(error, "number", signal.SIGINT)
             _say("terminated (SIGTERM)" if number == signal.SIGTERM else "interrupted", error)

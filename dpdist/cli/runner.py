@@ -20,7 +20,6 @@ from dpdist.cli import errors, main
 from dpdist.errors import ClusterError, LedgerError
 from dpdist.pipeline.rundir import OutputError, OutputUnreachable, read_run
 
-TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
 MESSAGE = Path("/dev/termination-log")
 """Where Kubernetes reads the last words of a container."""
 
@@ -34,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
     except (ClusterError, LedgerError, OutputUnreachable) as error:
         _last_words(error=str(error))
         errors.report(error)
-        return TRY_AGAIN
+        return errors.TRY_AGAIN
     except BaseException as error:
         code = errors.report(error)
         known = isinstance(error, errors.DpdistError)  # the text of any other may quote values

@@ -34,7 +34,10 @@ _TRIALS: dict[str, Callable[[str], tuple[str, tuple[Any, ...]]]] = {
 
 
 class _Undo(Exception):
-    """Ends a transaction that must leave nothing behind."""
+    """Ends a transaction that must leave nothing behind but what was found."""
+
+    def __init__(self, says: str, outdated: list[Finding]) -> None:
+        self.found = says, outdated
 
 
 def examine_ledger(path: str) -> list[Finding]:
@@ -60,12 +63,13 @@ def _database(address: str) -> Iterator[Finding]:
     store = open_store(address, None)  # it refuses a server with fsync or full_page_writes off
     with contextlib.closing(store):
         before = time.time()
-        with store.read() as db:
-            theirs, encrypted, standby = db.execute(
+        theirs, encrypted, standby = store.read(
+            lambda db: db.execute(
                 "SELECT extract(epoch FROM clock_timestamp())::float8, "
                 "coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false), "
                 "current_setting('synchronous_standby_names')"
             ).fetchone()
+        )
         after = time.time()
         what, outdated = _trial(store)
     yield Finding("ledger", "ok", f"PostgreSQL, durable (fsync, full_page_writes, synchronous_commit), {what}")
@@ -121,8 +125,8 @@ def _file(path: str) -> Iterator[Finding]:
     if not _is_ledger(path):
         raise LedgerError(f"{path} is no ledger of dpdist; name the file that the runs used")
     with contextlib.closing(open_store(path, None)) as store:
-        with store.read() as db:
-            mode, level = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous"))
+        pragmas = ("PRAGMA journal_mode", "PRAGMA synchronous")
+        mode, level = store.read(lambda db: [db.execute(pragma).fetchone()[0] for pragma in pragmas])
         what, outdated = _trial(store)
     if mode != "wal" or level < 2:
         yield Finding("ledger", "fail", f"{path} does not wait for the disk (journal_mode {mode})", "use a local disk")
@@ -169,9 +173,10 @@ def _trial(store: Store) -> tuple[str, list[Finding]]:
     Raises `LedgerError` where the tables are newer than this program.
     """
     name = f"doctor-{secrets.token_hex(8)}"
-    says = "it has no tables yet; the first run makes them"
-    outdated = []
-    with contextlib.suppress(_Undo), store.write() as db:
+
+    def trial(db: Any) -> None:
+        says = "it has no tables yet; the first run makes them"
+        outdated = []
         versions = {schema: found_version(store, db, schema)[0] for schema in (LEDGER, JOURNAL)}
         for schema, version in versions.items():
             refuse_newer(store.path, schema, version)
@@ -186,8 +191,13 @@ def _trial(store: Store) -> tuple[str, list[Finding]]:
             says += ", a trial charge was written and taken back"
         elif not there:
             db.execute("CREATE TABLE dpdist_doctor (name TEXT)")
-        raise _Undo
-    return says, outdated
+        raise _Undo(says, outdated)
+
+    try:
+        store.write(trial)
+    except _Undo as undone:
+        return undone.found
+    raise AssertionError("a trial always ends by undoing it")
 
 
 def _outdated(part: str, version: int, known: int) -> Finding:

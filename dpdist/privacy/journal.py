@@ -89,11 +89,13 @@ class Journal:
 
     def open(self, run_id: str) -> RunJournal:
         """Take the run over: from now on every earlier opener of it is fenced off."""
-        with self._db.write() as db:
+
+        def next_epoch(db: Any) -> int:  # repeated, it leaves out a number that nobody has
             if not db.execute(_NEXT_EPOCH, (run_id,)).rowcount:
                 db.execute(_FIRST_EPOCH, (run_id,))
-            epoch = db.execute(_EPOCH, (run_id,)).fetchone()[0]
-        return RunJournal(self._db, run_id, epoch)
+            return int(db.execute(_EPOCH, (run_id,)).fetchone()[0])
+
+        return RunJournal(self._db, run_id, self._db.write(next_epoch))
 
     def close(self) -> None:
         """Close the file; the runs opened from this object can no longer be used."""
@@ -115,13 +117,11 @@ class RunJournal:
 
     def check(self) -> None:
         """Raise `Fenced` if another opener has taken the run over; call it before noise is drawn."""
-        with self._db.read() as db:
-            self._check(db)
+        self._db.read(self._check)
 
     def get(self, release_id: str) -> np.ndarray | None:
         """Return the stored value, None if the release has not been stored."""
-        with self._db.read() as db:
-            return self._read(db, release_id)
+        return self._db.read(lambda db: self._read(db, release_id))
 
     def put(self, release_id: str, value: np.ndarray) -> np.ndarray:
         """Store a value and return the one that counts; only what is returned may be used.
@@ -137,14 +137,17 @@ class RunJournal:
             If the value is not a float64 or int64 array, the id belongs to another run, or the file cannot be written.
         """
         dtype, shape, data = encoded(value)
+
         # The check and the insert are one transaction: nobody can take the run over in between.
-        with self._db.write() as db:
+        def store(db: Any) -> np.ndarray:
             self._check(db)
             stored = self._read(db, release_id)
             if stored is not None:
                 return stored
             db.execute(_ADD_VALUE, (release_id, self.run_id, self.epoch, dtype, shape, data, utc_now()))
-        return decoded(dtype, shape, data)
+            return decoded(dtype, shape, data)
+
+        return self._db.write(store)
 
     def _check(self, db: Any) -> None:
         if self._closed:

@@ -21,6 +21,7 @@ import sqlite3
 import urllib.parse
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from dpdist.errors import BudgetError, LedgerError
 from dpdist.objects import is_object_store
@@ -171,7 +172,8 @@ class Ledger:
         if composition == "gaussian" and budget.delta == 0:
             raise BudgetError('composition="gaussian" needs delta > 0: Gaussian noise is never pure; try delta=1e-6')
         limit = Limit(budget, neighbours, composition)
-        with self._db.write() as db:
+
+        def change(db: Any) -> None:
             old, number = read_limit(db, dataset_id)
             if old == limit:
                 return
@@ -188,10 +190,11 @@ class Ledger:
                 (dataset_id, number + 1, utc_now(), budget.epsilon, budget.delta, neighbours.value, composition),
             )
 
+        self._db.write(change)
+
     def limit(self, dataset_id: str) -> Limit | None:
         """Return the limit in force, None if there is none."""
-        with self._db.read() as db:
-            return read_limit(db, dataset_id)[0]
+        return self._db.read(lambda db: read_limit(db, dataset_id)[0])
 
     # -- charges --------------------------------------------------------------------------------------------------
 
@@ -201,7 +204,8 @@ class Ledger:
         A `run_id` that has been charged to this dataset already is affordable: it is a resume, if its `digest` is the
         same. The answer holds for now only; another process may spend in between, which `open_run` will notice.
         """
-        with self._db.read() as db:
+
+        def check(db: Any) -> None:
             if run_id is not None:
                 row = db.execute(RUN, (run_id,)).fetchone()
                 if row and digest is not None:
@@ -209,6 +213,8 @@ class Ledger:
                 if row and run_record(row).dataset_id == dataset_id:
                     return
             check_fits(dataset_id, read_limit(db, dataset_id)[0], read_charges(db, dataset_id), charge)
+
+        self._db.read(check)
 
     def open_run(
         self,
@@ -244,18 +250,23 @@ class Ledger:
         """
         if not (dataset_id and run_id and digest):
             raise LedgerError(f"a run needs a dataset id, a run id and a digest, got {(dataset_id, run_id, digest)!r}")
-        with self._db.write() as db:
+        now = utc_now()
+
+        def charge_once(db: Any) -> RunCharge:
             row = db.execute(RUN, (run_id,)).fetchone()
             if row:
                 record = run_record(row)
                 check_same_run(record, dataset_id, digest, charge)
-                return RunCharge(dataset_id, run_id, digest, record.charge, record.when, resumed=True)
+                # this call's own charge, if the answer to its COMMIT was lost
+                resumed = record.when != now
+                return RunCharge(dataset_id, run_id, digest, record.charge, record.when, resumed)
             charges = read_charges(db, dataset_id)
             check_fits(dataset_id, read_limit(db, dataset_id)[0], charges, charge)
-            when = utc_now()
             price = (charge.epsilon, charge.delta, charge.neighbours.value, charge.mu, charge.split, charge.fold)
-            db.execute(ADD_RUN, (run_id, dataset_id, len(charges) + 1, digest, *price, when, user or _whoami(), label))
-        return RunCharge(dataset_id, run_id, digest, charge, when, resumed=False)
+            db.execute(ADD_RUN, (run_id, dataset_id, len(charges) + 1, digest, *price, now, user or _whoami(), label))
+            return RunCharge(dataset_id, run_id, digest, charge, now, resumed=False)
+
+        return self._db.write(charge_once)
 
     def record_release(
         self,
@@ -295,51 +306,54 @@ class Ledger:
         noise_std, sensitivity = float(noise_std), float(sensitivity)
         noise_std = math.inf if math.isnan(noise_std) else noise_std  # SQL has no NaN
         new = ReleaseRecord(release_id, run_id, index, name, mechanism, noise_std, sensitivity, cost, utc_now())
-        with self._db.write() as db:
+
+        def append(db: Any) -> bool:
             if not db.execute(RUN, (run_id,)).fetchone():
                 raise LedgerError(f"run {run_id!r} has not been charged: call open_run before its first release")
             on_file = [ReleaseRecord(*row) for row in db.execute(RELEASE, (release_id, run_id, index))]
             if len(on_file) == 1 and same_release(on_file[0], new):
-                return False
+                return on_file[0].when == new.when  # this call's own, if the answer to its COMMIT was lost
             if on_file:
                 raise LedgerError(
                     f"release {index} ({release_id!r}) of run {run_id!r} is on file with other parameters: "
                     "the plan has changed; start a new run"
                 )
             db.execute(ADD_RELEASE, dataclasses.astuple(new))
-        return True
+            return True
+
+        return self._db.write(append)
 
     # -- reports --------------------------------------------------------------------------------------------------
 
     def datasets(self) -> list[str]:
         """Return the ids of all datasets with a charge or a limit."""
-        with self._db.read() as db:
-            return [row[0] for row in db.execute(DATASETS)]
+        return self._db.read(lambda db: [row[0] for row in db.execute(DATASETS)])
 
     def spent(self, dataset_id: str) -> Amount:
         """Return the total of all charges by the account's rule ("basic" if no limit is set)."""
-        with self._db.read() as db:
-            return total(read_limit(db, dataset_id)[0], read_charges(db, dataset_id))
+        return self._db.read(lambda db: total(read_limit(db, dataset_id)[0], read_charges(db, dataset_id)))
 
     def remaining(self, dataset_id: str) -> Amount | None:
         """Return what a charge on all rows may still cost, None if there is no limit."""
-        with self._db.read() as db:
-            limit, charges = read_limit(db, dataset_id)[0], read_charges(db, dataset_id)
+        limit, charges = self._db.read(lambda db: (read_limit(db, dataset_id)[0], read_charges(db, dataset_id)))
         return None if limit is None else left(limit, total(limit, charges))
 
     def limits(self, dataset_id: str) -> list[tuple[str, Limit]]:
         """Return every limit that was set, with the time, oldest first; the last one is in force."""
-        with self._db.read() as db:
-            return [(when, limit_of(*terms)) for *terms, when in db.execute(LIMITS, (dataset_id,))]
+        rows = self._db.read(lambda db: list(db.execute(LIMITS, (dataset_id,))))
+        return [(when, limit_of(*terms)) for *terms, when in rows]
 
     def history(self, dataset_id: str) -> list[RunRecord]:
         """Return every run on the dataset, oldest first, with its releases."""
-        with self._db.read() as db:
+
+        def found(db: Any) -> list[RunRecord]:
             runs = [run_record(row) for row in db.execute(RUNS, (dataset_id,)).fetchall()]
             return [
                 replace(run, releases=tuple(ReleaseRecord(*row) for row in db.execute(RELEASES, (run.run_id,))))
                 for run in runs
             ]
+
+        return self._db.read(found)
 
 
 def _whoami() -> str:

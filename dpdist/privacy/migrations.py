@@ -7,6 +7,7 @@ change that is interrupted leaves the old version. Nothing here deletes a charge
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -48,8 +49,8 @@ class Migratable(Protocol):
 
     path: str
 
-    def write(self) -> Any:
-        """A transaction that excludes all other writers."""
+    def write(self, work: Callable[[Any], Any]) -> Any:
+        """What `work` returns from a transaction that excludes all other writers; it may be called again."""
 
     def has_table(self, db: Any, name: str) -> bool:
         """Whether there is such a table."""
@@ -76,7 +77,8 @@ def bring_up_to_date(store: Migratable, schema: Schema) -> bool:
 
     Tables of this program's version stay as they are, so an account without the right to create can use them.
     """
-    with store.write() as db:
+
+    def change(db: Any) -> bool:
         version, recorded = found_version(store, db, schema)
         refuse_newer(store.path, schema, version)
         if version == schema.version and (recorded or not store.may_adopt(db, schema.table)):
@@ -90,7 +92,9 @@ def bring_up_to_date(store: Migratable, schema: Schema) -> bool:
             db.execute(f"INSERT INTO {schema.record} VALUES (?)", (schema.version,))
         else:
             db.execute(f"UPDATE {schema.record} SET version = ?", (schema.version,))
-    return True
+        return True
+
+    return bool(store.write(change))
 
 
 def check_version(path: str, db: Any, schema: Schema) -> None:

@@ -2,28 +2,40 @@
 
 The tables and the statements are those of SQLite; this module is only how a transaction is made. One advisory lock
 excludes all other writers of the database's dpdist tables, so a check and its charge are never interleaved with
-another job's; a transaction that returned is on the server's disk. A lost connection is opened again between
-transactions (a server that restarts, a failover), never within one: its outcome would be unknown.
+another job's; a transaction that returned is on the server's disk.
+
+A server that is away (a crash, a restart, a failover) is waited for with the patience of `dpdist.patience`, and a
+transaction that was lost with its connection is repeated as a whole. Where only the answer to its COMMIT was lost, it
+has taken place: so every transaction decides by what it reads, and finds its own work done.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+import socket
 import threading
-import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-from dpdist.errors import LedgerError
+from dpdist.errors import LedgerError, LedgerUnavailable
+from dpdist.patience import Patience
 from dpdist.privacy.migrations import Schema, bring_up_to_date, check_version
 
+Result = TypeVar("Result")
+
 SCHEMES = ("postgresql", "postgres")
-RECONNECT_FOR = 30.0
-"""Seconds to wait for a server that went away."""
 LOCK_WAIT = 30
 """Seconds to wait for another job that is writing."""
+ANSWER_WITHIN = 60
+"""Seconds for a transaction; a server that keeps the connection and says nothing is left after that."""
+_REFUSED = re.compile(
+    "authentication failed|no password supplied|does not exist|pg_hba.conf|permission denied|not permitted to log in"
+    "|does not support SSL|certificate"
+)
+"""What no patience cures. The errors of opening have no codes; what is said in another language is waited for."""
 _LOCK = 0x6470_6469_7374  # "dpdist": the advisory lock of all writers
 _TYPES = {" REAL": " DOUBLE PRECISION", " BLOB": " BYTEA", " INTEGER": " BIGINT"}
 
@@ -35,8 +47,8 @@ def is_address(path: str) -> bool:
 
 def has_table(address: str, name: str) -> bool:
     """Whether the database has such a table; makes nothing."""
-    with contextlib.closing(PostgresDatabase(address, None)) as database, database.read() as db:
-        return database.has_table(db, name)
+    with contextlib.closing(PostgresDatabase(address, None)) as database:
+        return database.read(lambda db: database.has_table(db, name))
 
 
 class PostgresDatabase:
@@ -71,91 +83,84 @@ class PostgresDatabase:
         self._pid = os.getpid()
         self._connection: Any = None
         self._schema: Schema | None = None
-        self._connect(time.monotonic())
         try:
             self._schema = schema if schema and bring_up_to_date(self, schema) else None
         except LedgerError:
             self.close()
             raise
 
-    def read(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a transaction that sees one state of the database and changes nothing."""
-        return self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", ())
+    def read(self, work: Callable[[Any], Result]) -> Result:
+        """Return what `work` finds, given a transaction that sees one state of the database and changes nothing."""
+        return self._repeated(work, ["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"])
 
-    def write(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a transaction that excludes all other writers from its first statement on; durable once left."""
+    def write(self, work: Callable[[Any], Result]) -> Result:
+        """Let `work` change the database, given a transaction that excludes all other writers; durable when it returns.
+
+        `work` may be called more than once, after a call that took place, too: it must find that done, and have no
+        effect but on the database.
+        """
         # READ COMMITTED: what is read after the lock was got includes what its last holder wrote
         lock = f"SELECT pg_advisory_xact_lock({_LOCK})"
-        return self._transaction("BEGIN ISOLATION LEVEL READ COMMITTED", (lock,), self._schema)
+        return self._repeated(work, ["BEGIN ISOLATION LEVEL READ COMMITTED", lock], self._schema)
 
-    @contextlib.contextmanager
-    def _transaction(self, begin: str, then: Sequence[str], schema: Schema | None = None) -> Iterator[Any]:
+    def _repeated(self, work: Callable[[Any], Result], begin: Sequence[str], schema: Schema | None = None) -> Result:
         if os.getpid() != self._pid:
             raise LedgerError(f"{self.path} was opened by the parent process: open it again in this process")
+        patience = Patience()
         with self._lock:
-            try:
-                self._begin([begin, *then])
+            while True:
                 try:
-                    statements = _Statements(self._connection)
-                    if schema is not None:
-                        check_version(self.path, statements, schema)
-                    yield statements
-                    self._connection.execute("COMMIT")
-                except BaseException:
-                    with contextlib.suppress(self._psycopg.Error):
-                        self._connection.execute("ROLLBACK")
-                    raise
-            except self._psycopg.Error as error:
-                raise self._explained(error) from error
+                    if self._connection is None or self._connection.closed:
+                        self._connect()
+                    return self._once(work, begin, schema)
+                except self._psycopg.Error as error:
+                    lost = self._connection is None or self._connection.closed
+                    away = lost and not _REFUSED.search(str(error))
+                    if not (away and patience.wait()):
+                        raise self._explained(error, away) from error
 
-    def _begin(self, statements: Sequence[str]) -> None:
-        """Begin a transaction, on a new connection if the old one is gone: nothing has been sent yet."""
-        give_up = time.monotonic() + RECONNECT_FOR
-        while True:
+    def _once(self, work: Callable[[Any], Result], begin: Sequence[str], schema: Schema | None) -> Result:
+        with _time_limit(self._connection):
             try:
-                if self._connection is None or self._connection.closed:
-                    self._connect(give_up)
-                for statement in statements:
+                for statement in begin:
                     self._connection.execute(statement)
-                return
-            except self._psycopg.errors.LockNotAvailable:
-                self._connection.execute("ROLLBACK")
+                statements = _Statements(self._connection)
+                if schema is not None:
+                    check_version(self.path, statements, schema)
+                result = work(statements)
+                self._connection.execute("COMMIT")
+                return result
+            except BaseException:
+                with contextlib.suppress(self._psycopg.Error):
+                    self._connection.execute("ROLLBACK")
                 raise
-            except self._psycopg.OperationalError:
-                self._connection.close()
-                if time.monotonic() > give_up:
-                    raise
-                time.sleep(0.2)
 
-    def _connect(self, give_up: float) -> None:
-        while True:
-            try:
-                self._connection = self._psycopg.connect(
-                    self.path,
-                    autocommit=True,
-                    connect_timeout=5,
-                    keepalives_idle=10,
-                    keepalives_interval=5,
-                    keepalives_count=3,
-                    tcp_user_timeout=30_000,
-                    options=f"-c lock_timeout={LOCK_WAIT}s -c synchronous_commit=on -c client_encoding=UTF8",
-                    application_name="dpdist",
-                )
-                break
-            except self._psycopg.Error as error:
-                if time.monotonic() >= give_up:
-                    raise self._explained(error) from error
-                time.sleep(0.2)
-        for setting in ("fsync", "full_page_writes"):
-            if self._connection.execute(f"SHOW {setting}").fetchone()[0] != "on":
-                raise LedgerError(
-                    f"the server of {self.path} runs with {setting}=off, so it could forget what was spent when it "
-                    f"crashes: set {setting}=on in postgresql.conf"
-                )
+    def _connect(self) -> None:
+        connection = self._psycopg.connect(
+            self.path,
+            autocommit=True,
+            connect_timeout=5,
+            keepalives_idle=5,
+            keepalives_interval=2,
+            keepalives_count=3,
+            tcp_user_timeout=10_000,
+            options=f"-c lock_timeout={LOCK_WAIT}s -c synchronous_commit=on -c client_encoding=UTF8",
+            application_name="dpdist",
+        )
+        with _time_limit(connection):
+            for setting in ("fsync", "full_page_writes"):
+                if connection.execute(f"SHOW {setting}").fetchone()[0] != "on":
+                    connection.close()
+                    raise LedgerError(
+                        f"the server of {self.path} runs with {setting}=off, so it could forget what was spent when it "
+                        f"crashes: set {setting}=on in postgresql.conf"
+                    )
+        self._connection = connection
 
-    def _explained(self, error: Exception) -> LedgerError:
+    def _explained(self, error: Exception, away: bool) -> LedgerError:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return LedgerError(
+        kind = LedgerUnavailable if away or isinstance(error, self._psycopg.errors.LockNotAvailable) else LedgerError
+        return kind(
             f"{self.path} cannot be used ({type(error).__name__}: {first}): {_fix(self._psycopg, error)}. Nothing may "
             "be released; repeating the call with the same run id never charges twice."
         )
@@ -198,6 +203,24 @@ class _Statements:
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
         return self._connection.execute(statement.replace("?", "%s"), values or None)
+
+
+@contextlib.contextmanager
+def _time_limit(connection: Any) -> Iterator[None]:
+    """End a connection whose server stopped answering: libpq itself would wait for ever."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as line:
+
+        def end() -> None:
+            with contextlib.suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+
+        timer = threading.Timer(ANSWER_WITHIN, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 def _check_address(address: str) -> None:

@@ -14,14 +14,16 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from dpdist.errors import LedgerError
+from dpdist.errors import LedgerError, LedgerUnavailable
 from dpdist.privacy.migrations import Migratable, Schema, bring_up_to_date, check_version
 from dpdist.privacy.postgres import PostgresDatabase, is_address
+
+Result = TypeVar("Result")
 
 BUSY_TIMEOUT = 30.0
 """Seconds to wait for another process that is writing."""
@@ -50,11 +52,15 @@ def utc_now() -> str:
 class Store(Migratable, Protocol):
     """What a ledger or a journal needs of a database."""
 
-    def read(self) -> contextlib.AbstractContextManager[Any]:
-        """A transaction that sees one state and changes nothing."""
+    def read(self, work: Callable[[Any], Result]) -> Result:
+        """What `work` finds in a transaction that sees one state and changes nothing."""
 
-    def write(self) -> contextlib.AbstractContextManager[Any]:
-        """A transaction that excludes all other writers; durable once left."""
+    def write(self, work: Callable[[Any], Result]) -> Result:
+        """What `work` returns from a transaction that excludes all other writers; durable then.
+
+        A database that was lost in between calls `work` again, also where the first call took place (the answer to its
+        COMMIT was lost). So `work` decides by what it reads, and changes nothing but the database.
+        """
 
     def close(self) -> None:
         """Let go of it."""
@@ -126,13 +132,15 @@ class Database:
         for pragma in ("synchronous = EXTRA", "foreign_keys = ON", "fullfsync = ON", "checkpoint_fullfsync = ON"):
             self._connection.execute(f"PRAGMA {pragma}")
 
-    def read(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
-        """Return a transaction that sees one state of the file and changes nothing."""
-        return self._transaction("BEGIN")
+    def read(self, work: Callable[[Any], Result]) -> Result:
+        """Return what `work` finds, given a transaction that sees one state of the file and changes nothing."""
+        with self._transaction("BEGIN") as db:
+            return work(db)
 
-    def write(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
-        """Return a transaction that excludes all other writers from its first statement on; durable once left."""
-        return self._transaction("BEGIN IMMEDIATE", self._schema)
+    def write(self, work: Callable[[Any], Result]) -> Result:
+        """Let `work` change the file, given a transaction that excludes all other writers; durable when it returns."""
+        with self._transaction("BEGIN IMMEDIATE", self._schema) as db:
+            return work(db)
 
     @contextlib.contextmanager
     def _transaction(self, begin: str, schema: Schema | None = None) -> Iterator[sqlite3.Connection]:
@@ -170,8 +178,10 @@ class Database:
             )
 
     def _explained(self, error: Exception) -> LedgerError:
-        fix = _FIXES.get(_primary_code(error), "see the message before this one, then start the same run again")
-        return LedgerError(
+        code = _primary_code(error)
+        fix = _FIXES.get(code, "see the message before this one, then start the same run again")
+        kind = LedgerUnavailable if code == sqlite3.SQLITE_BUSY else LedgerError
+        return kind(
             f"{self.path} cannot be used ({error}): {fix}. Nothing may be released; "
             "repeating the call with the same run id never charges twice."
         )

@@ -244,7 +244,7 @@ def postgres():
 
 
 def test_postgresql(postgres, monkeypatch):
-    monkeypatch.setattr("dpdist.privacy.postgres.RECONNECT_FOR", 0.5)
+    monkeypatch.setattr("dpdist.patience.PATIENCE", 0.5)
     (gone,) = examine_ledger(postgres.address)
     assert gone.status == "fail" and "cannot be used" in gone.says
     postgres.start("-c fsync=off")

@@ -48,9 +48,8 @@ def in_store(journal: str) -> dict[str, bytes]:
 
 
 def in_file(path: object) -> dict[str, bytes]:
-    store = open_store(str(path), None)
-    with store.read() as db:
-        return dict(db.execute("SELECT release_id, bytes FROM dpdist_values").fetchall())
+    values = "SELECT release_id, bytes FROM dpdist_values"
+    return open_store(str(path), None).read(lambda db: dict(db.execute(values).fetchall()))
 
 
 def test_released_values_are_kept_in_the_journal_and_the_charge_in_the_ledger(job, tmp_path):

@@ -15,10 +15,11 @@ import sqlite3
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dpdist.errors import BudgetError, BudgetExceeded, LedgerError
+from dpdist.errors import BudgetError, BudgetExceeded, LedgerError, LedgerUnavailable
 from dpdist.privacy import sqlite
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.budget import Budget, Neighbours
@@ -370,10 +371,11 @@ def test_a_killed_process_leaves_each_charge_whole_or_absent(tmp_path: Path) -> 
 
 
 def die_inside_a_transaction(path: Path) -> None:
-    ledger = Ledger(path)
-    with ledger._db.write() as db:
+    def half(db: Any) -> None:
         db.execute("UPDATE dpdist_runs SET epsilon = 0")
         os.kill(os.getpid(), signal.SIGKILL)
+
+    Ledger(path)._db.write(half)
 
 
 def test_what_was_not_committed_is_not_there(tmp_path: Path) -> None:
@@ -452,10 +454,13 @@ def test_a_file_that_stays_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     holder = Ledger(path)
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT", 0.1)
     ledger = Ledger(path)
-    with holder._db.write():
-        with pytest.raises(LedgerError, match="locked for too long"):
+
+    def while_it_is_held(_: Any) -> None:
+        with pytest.raises(LedgerUnavailable, match="locked for too long"):
             ledger.open_run("d", "r", "p", Charge(1.0))
         assert ledger.spent("d").epsilon == 0  # reading goes on beside a writer
+
+    holder._db.write(while_it_is_held)
     ledger.open_run("d", "r", "p", Charge(1.0))
 
 

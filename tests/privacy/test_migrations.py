@@ -76,14 +76,13 @@ def spent(path: str) -> list[tuple[str, float]]:
 
 def look(path: str, schema: migrations.Schema = FIRST) -> tuple[int, bool]:
     """The version that is there, and whether it is recorded; changes nothing."""
-    with contextlib.closing(sqlite.open_store(path, None)) as store, store.read() as db:
-        return migrations.found_version(store, db, schema)
+    with contextlib.closing(sqlite.open_store(path, None)) as store:
+        return store.read(lambda db: migrations.found_version(store, db, schema))
 
 
 def execute(path: str, *statements: str) -> None:
-    with contextlib.closing(sqlite.open_store(path, None)) as store, store.write() as db:
-        for statement in statements:
-            db.execute(statement)
+    with contextlib.closing(sqlite.open_store(path, None)) as store:
+        store.write(lambda db: [db.execute(statement) for statement in statements])
 
 
 def test_a_new_ledger_and_a_new_journal_record_their_versions(place):
@@ -111,8 +110,9 @@ def test_an_older_ledger_is_migrated_and_keeps_every_charge(place, monkeypatch, 
     assert spent(place) == [("r", 0.5)] and look(place) == (2, True)
     charged(place, "s")
     assert spent(place) == [("r", 0.5), ("s", 0.5)]
-    with contextlib.closing(sqlite.open_store(place, None)) as store, store.read() as db:
-        assert db.execute("SELECT dataset_id, weight FROM dpdist_owners").fetchall() == [("d", 1.5)]
+    with contextlib.closing(sqlite.open_store(place, None)) as store:
+        owners = store.read(lambda db: db.execute("SELECT dataset_id, weight FROM dpdist_owners").fetchall())
+    assert owners == [("d", 1.5)]
 
 
 def test_a_new_ledger_gets_all_migrations(place, monkeypatch):

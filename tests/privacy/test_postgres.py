@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -16,10 +17,10 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from dpdist import Dataset, LogisticRegression
+from dpdist import Dataset, LogisticRegression, patience
 from dpdist.cli import main
 from dpdist.engine.progress import Charged, Event, Loading, Released, watching
-from dpdist.errors import BudgetExceeded, Fenced, LedgerError
+from dpdist.errors import BudgetExceeded, Fenced, LedgerError, Unavailable
 from dpdist.pipeline.job import load_job
 from dpdist.pipeline.run import run_job
 from dpdist.privacy import postgres
@@ -27,7 +28,7 @@ from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.filter import Charge
 from dpdist.privacy.journal import Journal
 from dpdist.privacy.ledger import Ledger
-from tests.postgres import PostgresServer
+from tests.postgres import Cuts, PostgresServer
 
 PROCESSES = multiprocessing.get_context("spawn")
 
@@ -189,7 +190,7 @@ def test_a_server_that_restarts_in_the_middle_of_a_run_changes_nothing(server, d
 
 
 def test_a_server_that_is_gone_when_the_charge_is_due_costs_nothing(server, data, monkeypatch):
-    monkeypatch.setattr(postgres, "RECONNECT_FOR", 0.5)
+    monkeypatch.setattr(patience, "PATIENCE", 0.5)
     events: list[Event] = []
 
     def leave(event: Event) -> None:
@@ -207,7 +208,7 @@ def test_a_server_that_is_gone_when_the_charge_is_due_costs_nothing(server, data
 
 
 def test_a_server_that_is_lost_between_releases_stops_the_run_and_the_same_run_goes_on(server, data, monkeypatch):
-    monkeypatch.setattr(postgres, "RECONNECT_FOR", 0.5)
+    monkeypatch.setattr(patience, "PATIENCE", 0.5)
     expected = fit(server.address, data, run_id="undisturbed").coef_
 
     def leave(event: Event) -> None:
@@ -225,6 +226,100 @@ def test_a_server_that_is_lost_between_releases_stops_the_run_and_the_same_run_g
     assert Ledger(server.address).spent("restart").epsilon == pytest.approx(2.0)  # two runs, each charged once
 
 
+# -- a connection that is lost inside a transaction -----------------------------------------------------------------
+
+
+@pytest.fixture
+def cuts(server: PostgresServer) -> Iterator[Cuts]:
+    proxy = Cuts(server)
+    yield proxy
+    proxy.close()
+
+
+def bookkeeping(address: str) -> list[object]:
+    """Every transaction that a ledger and a journal know, and what each returned."""
+    told: list[object] = []
+    with contextlib.closing(Ledger(address)) as ledger:
+        ledger.set_limit("d", Budget(1.0, 1e-5))
+        ledger.set_limit("d", Budget(2.0, 1e-5))
+        charge = Charge(0.25, 1e-6)
+        told += [ledger.open_run("d", "r", "plan", charge).resumed, ledger.open_run("d", "r", "plan", charge).resumed]
+        told += [ledger.record_release("r", "r/0", 0, "sum", "Gaussian", 4.5, 2.0, "gaussian 0.1") for _ in range(2)]
+        run = ledger.journal.open("r")
+        told += [run.put("r/0", np.array([1.5, 2.5])).tolist(), run.put("r/0", np.zeros(2)).tolist()]
+        again = ledger.journal.open("r")
+        told += [again.epoch > run.epoch, again.get("r/0").tolist()]
+        with pytest.raises(Fenced):
+            run.put("r/1", np.zeros(1))
+        limits = [limit for _, limit in ledger.limits("d")]
+        told += [limits, ledger.spent("d"), [(run.run_id, len(run.releases)) for run in ledger.history("d")]]
+    return told
+
+
+@pytest.mark.parametrize("fault", ["lost", "unanswered"])
+def test_a_connection_cut_at_any_kind_of_message_of_any_transaction_changes_nothing(server, cuts, fault):
+    messages: list[bytes] = []
+    cuts.spoil = messages.append
+    expected = bookkeeping(cuts.address)
+    assert sum(b"COMMIT" in message for message in messages) >= 14
+    first = {(before[:60], message[:60]): i for i, (before, message) in enumerate(itertools.pairwise(messages), 1)}
+    assert len(first) > 30
+    for strike in [0, *first.values()]:  # one of a kind: the same message after the same one
+        server.forget()
+        seen = itertools.count()
+        cuts.spoil = lambda _, seen=seen, strike=strike: fault if next(seen) == strike else None
+        assert bookkeeping(cuts.address) == expected, (strike, messages[strike])
+
+
+def test_a_server_that_crashes_inside_any_kind_of_transaction_is_waited_for(server, cuts, data):
+    expected = fit(server.address, data, run_id="undisturbed").coef_
+    for kind in (b"dpdist_runs VALUES", b"dpdist_releases VALUES", b"dpdist_values VALUES", b"COMMIT"):
+        struck: list[bytes] = []
+
+        def crash(message: bytes, kind=kind, struck=struck) -> None:
+            if kind in message and not struck:
+                struck.append(message)
+                server.stop("immediate")
+                threading.Timer(2.0, server.start).start()
+
+        cuts.spoil = crash
+        model = fit(cuts.address, data, run_id=f"disturbed {kind!r}")
+        assert struck and (model.coef_ == expected).all()
+    assert Ledger(server.address).spent("restart").epsilon == pytest.approx(5.0)
+
+
+def test_a_server_that_says_nothing_any_more_is_left(server, cuts, monkeypatch):
+    monkeypatch.setattr(postgres, "LOCK_WAIT", 1)
+    monkeypatch.setattr(postgres, "ANSWER_WITHIN", 2)
+    ledger = Ledger(cuts.address)
+    seen = itertools.count()
+    cuts.spoil = lambda message: "silent" if b"COMMIT" in message and next(seen) == 0 else None
+    began = time.monotonic()
+    assert not ledger.open_run("d", "r", "plan", Charge(0.25)).resumed
+    assert 2 <= time.monotonic() - began < 30
+    assert [run.run_id for run in ledger.history("d")] == ["r"]
+
+
+def test_a_server_that_refuses_is_not_waited_for(server):
+    for wrong, said in (("/postgres", "does not exist"), ("tester", "role")):
+        began = time.monotonic()
+        with pytest.raises(LedgerError, match=said) as refused:
+            Ledger(server.address.replace(wrong, wrong[:1] + "nobody"))
+        assert time.monotonic() - began < 5
+        assert not isinstance(refused.value, Unavailable)
+
+
+def test_a_server_that_is_full_is_waited_for(server):
+    server.stop()
+    server.start("-c max_connections=2 -c superuser_reserved_connections=0 -c max_wal_senders=0")
+    with contextlib.ExitStack() as others:
+        for _ in range(2):
+            others.enter_context(psycopg.connect(server.address))
+        threading.Timer(3.0, others.pop_all().close).start()
+        Ledger(server.address).set_limit("d", Budget(1.0))
+    assert Ledger(server.address).datasets() == ["d"]
+
+
 JOB = """
 method: dp-gd
 data: {{path: {data}, id: restart}}
@@ -237,7 +332,7 @@ output: {output}
 
 @pytest.mark.parametrize("gone", [False, True], ids=["server there", "server gone"])
 def test_a_job_that_is_ended_after_its_charge_is_resumed_and_not_paid_twice(server, tmp_path, monkeypatch, gone):
-    monkeypatch.setattr(postgres, "RECONNECT_FOR", 0.5)
+    monkeypatch.setattr(patience, "PATIENCE", 0.5)
     X = np.random.default_rng(0).normal(size=(2000, 3))
     Dataset.from_arrays(tmp_path / "rows.zarr", X=X, y=(X[:, 0] > 0).astype(int), dataset_id="restart")
     path = tmp_path / "job.yaml"
@@ -285,7 +380,7 @@ def test_a_replica_is_refused(server):
 
 
 def test_a_server_nobody_listens_at(monkeypatch):
-    monkeypatch.setattr(postgres, "RECONNECT_FOR", 0.0)
+    monkeypatch.setattr(patience, "PATIENCE", 0.0)
     with pytest.raises(LedgerError, match="check that the server runs"):
         Ledger("postgresql://nobody@127.0.0.1:1/none")
 
