@@ -7,8 +7,19 @@ class DpdistError(Exception):
     """Base of every error that dpdist raises on purpose."""
 
 
+class Unavailable(DpdistError):
+    """Something remote was away for longer than it is waited for: the same run, started again, goes on.
+
+    The base of such errors (exit code 75), whatever else they are; what only a person can mend is none of them.
+    """
+
+
 class DataError(DpdistError, ValueError):
     """A dataset that cannot be used: wrong shapes, dtypes, or chunks that cannot be read."""
+
+
+class DataUnavailable(DataError, Unavailable):
+    """The store of a dataset is away; nothing is said about what it holds."""
 
 
 class MissingBound(DpdistError, ValueError):
@@ -21,13 +32,6 @@ class BudgetError(DpdistError, ValueError):
 
 class BudgetExceeded(DpdistError):
     """The ledger refuses: the charge does not fit into what is left of the dataset's limit."""
-
-
-class Unavailable(DpdistError):
-    """Something remote was away for longer than it is waited for: the same run, started again, goes on.
-
-    The base of such errors (exit code 75), whatever else they are; what only a person can mend is none of them.
-    """
 
 
 class LedgerError(DpdistError):

@@ -1,29 +1,41 @@
 """Object stores by address: ``s3://bucket/prefix``, ``gs://...``, ``az://...``, all through obstore.
 
 Who may read is said by the environment, as with every tool of the cloud (``AWS_ACCESS_KEY_ID``,
-``AWS_ENDPOINT_URL``, a role of the machine ...), or by ``storage_options``. A request that fails for a moment (503, a
-dropped connection, a slow answer) is sent again; see `RETRIES` for how long.
+``AWS_ENDPOINT_URL``, a role of the machine ...), or by ``storage_options``. obstore sends a request again for a moment
+(`RETRIES`); a store that stays away (refused connections, 503, answers that are cut off) is waited for by `patiently`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
-from dpdist.errors import DataError, DpdistError
+from dpdist.errors import DataError, DpdistError, Unavailable
+from dpdist.patience import Patience
+
+Result = TypeVar("Result")
 
 SCHEMES = ("s3://", "gs://", "az://")
 RETRIES: dict[str, Any] = {
-    "max_retries": 8,
-    "retry_timeout": timedelta(seconds=60),
-    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=10), "base": 2},
+    "max_retries": 1000,  # that is, until the time is over
+    "retry_timeout": timedelta(seconds=3),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=1), "base": 2},
 }
-CLIENT: dict[str, Any] = {"timeout": timedelta(seconds=30), "connect_timeout": timedelta(seconds=5)}
+CLIENT: dict[str, Any] = {
+    "timeout": timedelta(minutes=10),  # of a whole answer, which may be a large chunk on a slow line
+    "read_timeout": timedelta(seconds=10),  # without a word
+    "connect_timeout": timedelta(seconds=3),
+}
+_METADATA = "169.254."
+"""Where a machine of a cloud finds its role; obstore asks there when it was given nothing else."""
 
 
 def is_object_store(location: object) -> bool:
@@ -84,6 +96,32 @@ class StoreError(DpdistError):
         self.why, self.fix = why, fix
 
 
+class StoreUnavailable(StoreError, Unavailable):
+    """A store that was away for longer than it is waited for."""
+
+
+def patiently(work: Callable[[], Result]) -> Result:
+    """Return what `work` returns, which asks an object store, and ask again while the store is away.
+
+    Raises
+    ------
+    StoreUnavailable
+        Where it stays away.
+    StoreError
+        Where it refuses. All else that `work` raises passes, a missing object too.
+    """
+    patience = Patience(since=time.monotonic())
+    while True:
+        try:
+            return work()
+        except Exception as error:
+            problem = _problem(error)
+            if problem is None:
+                raise
+        if not isinstance(problem, StoreUnavailable) or not patience.wait():
+            raise problem
+
+
 class Objects:
     """The objects below one address, each read and written as a whole.
 
@@ -92,27 +130,28 @@ class Objects:
     Parameters
     ----------
     url : str
+    options : dict, optional
+        As of `object_store`.
     """
 
-    def __init__(self, url: str) -> None:
-        self._store = object_store(url)
+    def __init__(self, url: str, options: dict[str, Any] | None = None) -> None:
+        self._store = object_store(url, options)
 
     def get(self, key: str) -> bytes | None:
         """What an object holds; None if there is none."""
-        with _explained():
-            try:
-                return bytes(self._store.get(key).bytes())
-            except FileNotFoundError:
-                return None
+        try:
+            return patiently(lambda: bytes(self._store.get(key).bytes()))
+        except FileNotFoundError:
+            return None
 
     def put(self, key: str, data: bytes) -> None:
         """Make an object, or replace it: a reader finds the old one or the new one."""
-        with _explained():
-            self._store.put(key, data)
+        _in_bucket(lambda: self._store.put(key, data))
 
     def create(self, key: str, data: bytes) -> bool:
-        """Make an object unless there is one; whether it was made."""
-        with _explained():
+        """Make an object unless there is one; whether it was made, as far as the store's answers came through."""
+
+        def create() -> bool:
             try:
                 self._store.put(key, data, mode="create")
             except Exception as error:
@@ -120,6 +159,8 @@ class Objects:
                     return False
                 raise
             return True
+
+        return _in_bucket(create)
 
     def claim(self, key: str, data: bytes) -> bool:
         """The same, where all depends on it: a store that would make the object twice is refused."""
@@ -143,43 +184,68 @@ class Objects:
             with contextlib.suppress(StoreError):
                 self.delete([key])
 
-    def listed(self, folder: str | None = None, after: str | None = None) -> Iterator[str]:
-        """The keys below a folder, in order, and after a key; page by page."""
-        with _explained():
-            for page in self._store.list(folder, offset=after):
-                yield from (entry["path"] for entry in page)
+    def listed(self, folder: str | None = None, after: str | None = None, most: int | None = None) -> list[str]:
+        """The keys below a folder, in order, and after a key: all, or the first ones."""
+
+        def keys() -> list[str]:
+            pages = self._store.list(folder, offset=after)
+            return list(islice((entry["path"] for page in pages for entry in page), most))
+
+        return _in_bucket(keys)
 
     def delete(self, keys: list[str]) -> None:
         """Delete objects; one that is not there is no error."""
-        with _explained():
-            for key in keys:
-                with contextlib.suppress(FileNotFoundError):
-                    self._store.delete(key)
+
+        for key in keys:
+            with contextlib.suppress(FileNotFoundError):
+                patiently(functools.partial(self._store.delete, key))
 
 
-@contextlib.contextmanager
-def _explained() -> Iterator[None]:
+def _in_bucket(work: Callable[[], Result]) -> Result:
+    """The same as `patiently`, for requests that miss nothing but a bucket."""
     try:
-        yield
-        return
-    except Exception as error:
-        why, fix = _problem(error)
-    raise StoreError(why, fix)
+        return patiently(work)
+    except FileNotFoundError:
+        pass
+    raise _no_bucket()
 
 
-def _problem(error: Exception) -> tuple[str, str]:
-    """Why and what to do, for what obstore raised; listing has no kinds of errors, only the server's status."""
-    kind, status = type(error).__name__, re.search(r"status code: (\d{3})", str(error))
-    code = "" if status is None else status[1]
-    if code in ("401", "403") or kind in ("PermissionDeniedError", "UnauthenticatedError"):
-        return "access was refused", (
-            "check the credentials in the environment, and that they may get, put, list and delete objects there"
+def _no_bucket() -> StoreError:
+    return StoreError("there is no such bucket", "check the address, or make the bucket first")
+
+
+def _problem(error: Exception) -> StoreError | None:
+    """In words, what obstore raised; listing has no kinds of errors, only the server's status."""
+    if isinstance(error, FileNotFoundError) or not type(error).__module__.startswith("obstore"):
+        return None
+    kind, said = type(error).__name__, str(error)
+    found = re.search(r"status code: (\d{3})", said)
+    status = int(found[1]) if found else None
+    transient = "HTTP error:" in said if status is None else status in (408, 425, 429, 500, 502, 503, 504)
+    if _METADATA in said and not (transient and status):
+        return StoreError(
+            "no credentials were found", "set them in the environment, for example AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or run where the machine has a role",
+        )  # fmt: skip
+    if "builder error" in said:
+        return StoreError(
+            "the endpoint cannot be used", "check its address; one without TLS (http://) needs AWS_ALLOW_HTTP=true"
         )
-    if code == "404" or isinstance(error, FileNotFoundError):
-        return "there is no such bucket", "check the address, or make the bucket first"
-    return f"the store does not answer as it should ({kind}{code and f', status {code}'})", (
-        "check the address, the endpoint in the environment and that the store can be reached"
-    )
+    if status in (401, 403) or kind in ("PermissionDeniedError", "UnauthenticatedError"):
+        return StoreError(
+            "access was refused",
+            "check the credentials in the environment, that they may get, put, list and delete objects there, and the "
+            "clock of this machine",
+        )
+    if status == 404:
+        return _no_bucket()
+    what = f"({kind}{f', status {status}' if status else ''})"
+    if transient:
+        return StoreUnavailable(
+            f"the store cannot be reached, or does not answer as it should {what}",
+            "check the address, the endpoint in the environment and that the store can be reached",
+        )
+    return StoreError(f"the store refuses the request {what}", "check the address, the region and the options")
 
 
 def _scheme(url: str) -> str:

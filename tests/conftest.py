@@ -26,6 +26,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is away is asked once."""
+    monkeypatch.setattr("dpdist.patience.PATIENCE", 0.0)
+    monkeypatch.setattr("dpdist.objects.RETRIES", {"max_retries": 0})
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """A real server, one for each process of the tests."""

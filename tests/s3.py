@@ -73,7 +73,8 @@ class Faults(http.server.ThreadingHTTPServer):
     """Passes requests on to an S3 server, and spoils those that `spoil` names.
 
     ``spoil(method, path)`` gives None, "503", "late 503" (after the server has done what was asked), "slow", "cut"
-    (half of the body, then the connection ends) or "short" (half of the body as if that were all).
+    (half of the answer, then the connection ends), "short" (half of the body as if that were all) or "end" (the
+    connection ends, and the server hears of nothing).
     """
 
     daemon_threads = True
@@ -86,6 +87,29 @@ class Faults(http.server.ThreadingHTTPServer):
         self.spoiled = 0
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
+    def be_away(self, kind: str, seconds: float) -> None:
+        """From now on spoil every request ("503", "cut"), or refuse every connection ("refused"), for so long."""
+        over = time.monotonic() + seconds
+        fault = "end" if kind == "refused" else kind
+        self.spoil = lambda method, path: fault if time.monotonic() < over else None
+        if kind == "refused":
+            self.shutdown()
+            self.socket.close()
+            self._back = threading.Timer(over - time.monotonic(), self._listen_again)
+            self._back.daemon = True
+            self._back.start()
+
+    def come_back(self) -> None:
+        """End that at once."""
+        self.spoil = lambda method, path: None
+        if self.socket.fileno() < 0:
+            self._back.cancel()
+            threading.Thread(target=self._listen_again, daemon=True).start()
+
+    def _listen_again(self) -> None:
+        self.socket = socket.create_server(self.server_address[:2])
+        self.serve_forever()
+
 
 class _Passing(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -97,6 +121,9 @@ class _Passing(http.server.BaseHTTPRequestHandler):
         self.server.spoiled += fault is not None
         if fault == "503":
             self._answer(503, [("Content-Type", "application/xml")], b"<Error><Code>SlowDown</Code></Error>")
+            return
+        if fault == "end":
+            self._end()
             return
         if fault == "slow":
             time.sleep(1.0)
@@ -119,6 +146,9 @@ class _Passing(http.server.BaseHTTPRequestHandler):
     def _answer(
         self, status: int, headers: list[tuple[str, str]], data: bytes, length: str | None = None, cut: bool = False
     ) -> None:
+        if cut and not data:
+            self._end()
+            return
         self.send_response_only(status)
         for name, value in headers:
             self.send_header(name, value)
@@ -127,8 +157,11 @@ class _Passing(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data[: len(data) // 2] if cut else data)
         if cut:
             self.wfile.flush()
-            self.connection.shutdown(socket.SHUT_RDWR)
-            self.close_connection = True
+            self._end()
+
+    def _end(self) -> None:
+        self.connection.shutdown(socket.SHUT_RDWR)
+        self.close_connection = True
 
     do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _pass
 

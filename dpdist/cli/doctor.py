@@ -61,6 +61,7 @@ def command(
     from dpdist.engine.doctor import examine_cluster
     from dpdist.engine.doctor_places import examine_journal, examine_ledger
     from dpdist.engine.local import opened
+    from dpdist.patience import hurried
 
     if not any((job, cluster, ledger, journal, data)):
         raise click.UsageError("nothing to examine: give a JOB, or --cluster, --ledger, --journal or --data")
@@ -84,12 +85,13 @@ def command(
         place = {**(place if isinstance(place, dict) else {"address": place}), **given}
 
     findings: list[Finding] = []
-    dataset = None if data is None else _opened(data, arrays, options, findings)
-    if job is not None or place is not None or data is not None:
-        with opened(place) as there:
-            findings += examine_cluster(there, dataset)
-    findings += examine_ledger(ledger) if ledger is not None else []
-    findings += examine_journal(journal) if journal is not None else []
+    with hurried():  # what is away now is what has to be said
+        dataset = None if data is None else _opened(data, arrays, options, findings)
+        if job is not None or place is not None or data is not None:
+            with opened(place) as there:
+                findings += examine_cluster(there, dataset)
+        findings += examine_ledger(ledger) if ledger is not None else []
+        findings += examine_journal(journal) if journal is not None else []
     failed = any(finding.status == "fail" for finding in findings)
     if json_:
         deliver(as_json({"format": "dpdist-doctor/1", "ok": not failed, "findings": [asdict(one) for one in findings]}))
@@ -101,15 +103,13 @@ def command(
 
 def _opened(path: str, arrays: dict[str, str], options: Any, findings: list[Finding]) -> Dataset | None:
     """The dataset, opened without writing an id to it."""
-    import zarr
-
     from dpdist.data import Dataset
     from dpdist.data.schema import ATTRIBUTE
-    from dpdist.data.writing import zarr_place
+    from dpdist.data.stores import open_to_read
     from dpdist.engine.doctor import Finding
 
     try:
-        group = zarr.open_group(**zarr_place(path, options), mode="r")
+        group = open_to_read(path, options)
         named = None if ATTRIBUTE in group.attrs else "without an id so far"
         return Dataset.open(group, arrays=sorted(set(arrays.values())) or None, dataset_id=named)
     except DataError as error:

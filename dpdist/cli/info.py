@@ -21,16 +21,15 @@ if TYPE_CHECKING:
 
 def open_read_only(location: str) -> zarr.Group:
     """Open the Zarr group at a path or URL so that nothing can be written to it."""
-    import zarr
 
-    from dpdist.data.writing import shown, zarr_place
+    from dpdist.data.stores import open_to_read, shown
 
     place = shown(location)
     if "://" not in location and not os.path.exists(os.path.expanduser(location)):
         raise DataError(f"{place}: there is no such file or directory; check the name of the dataset")
     try:
-        return zarr.open_group(**zarr_place(location), mode="r")
-    except PermissionError:
+        return open_to_read(location)
+    except (DataError, PermissionError):
         raise
     except Exception as error:
         problem = type(error).__name__
@@ -43,7 +42,7 @@ def open_read_only(location: str) -> zarr.Group:
 def stored_id(location: str) -> str | None:
     """Return the id that a store carries, None if it has never been given one; writes nothing."""
     from dpdist.data.schema import ATTRIBUTE, Schema
-    from dpdist.data.writing import shown
+    from dpdist.data.stores import shown
 
     attributes = open_read_only(location).attrs.get(ATTRIBUTE)
     return None if attributes is None else Schema.from_attributes(attributes, shown(location)).id
@@ -53,7 +52,7 @@ def describe(location: str) -> tuple[Dataset, dict[str, Any]]:
     """Open a dataset without writing to it, and list what is public about it as plain JSON."""
     from dpdist.data import Dataset
     from dpdist.data.schema import ATTRIBUTE
-    from dpdist.data.writing import shown
+    from dpdist.data.stores import shown
 
     group = open_read_only(location)
     has_id = ATTRIBUTE in group.attrs

@@ -107,6 +107,7 @@ class Course:
 
     def notes(self, job: Job, resuming: str) -> list[str]:
         """Sentences for stderr; none if the run was refused before it could charge anything."""
+        from dpdist.patience import hurried
         from dpdist.pipeline.account import is_charged, ledger_path
 
         ledger, planned = ledger_path(job), self._planned
@@ -116,10 +117,12 @@ class Course:
         if ledger is None:
             return ["It was a run on generated data without an output directory, so there is nothing to resume."]
         try:
-            if not is_charged(ledger, planned.dataset_id, planned.run_id):
-                return ["Nothing was charged."]
+            with hurried():
+                charged = is_charged(ledger, planned.dataset_id, planned.run_id)
         except DpdistError:
             return [f"Whether it was charged is on file in {ledger}, which cannot be read now."]
+        if not charged:
+            return ["Nothing was charged."]
         return [
             f"Charged to the dataset {planned.dataset_id}: {spent}, on file in {ledger}.",
             "To go on without paying again:",

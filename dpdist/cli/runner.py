@@ -1,7 +1,7 @@
 """What the runner pod of ``dpdist submit`` runs: ``python -m dpdist.cli.runner --workers N -- JOB [OPTIONS OF RUN]``.
 
-It waits for the cluster of the attempt, runs ``dpdist run JOB --resume`` there, and tells by its exit code whether
-another attempt can help: 75 (try again) for a cluster, a ledger or a store that failed it, else that of ``dpdist run``.
+It waits for the cluster of the attempt and runs ``dpdist run JOB --resume`` there. Its exit code is that of ``dpdist
+run``: 75 (`dpdist.cli.errors`) says that another attempt can help.
 What is worth keeping stands in the pod's termination message, where it can be read without the run's storage.
 """
 
@@ -17,8 +17,7 @@ from pathlib import Path
 import click
 
 from dpdist.cli import errors, main
-from dpdist.errors import ClusterError, LedgerError
-from dpdist.pipeline.rundir import OutputError, OutputUnreachable, read_run
+from dpdist.pipeline.rundir import OutputError, read_run
 
 MESSAGE = Path("/dev/termination-log")
 """Where Kubernetes reads the last words of a container."""
@@ -30,10 +29,6 @@ def run(arguments: Sequence[str]) -> int:
         with errors.stoppable(), errors.plain_warnings(), _command.make_context("dpdist.cli.runner", [*arguments]) as c:
             _command.invoke(c)
         return errors.DONE
-    except (ClusterError, LedgerError, OutputUnreachable) as error:
-        _last_words(error=str(error))
-        errors.report(error)
-        return errors.TRY_AGAIN
     except BaseException as error:
         code = errors.report(error)
         known = isinstance(error, errors.DpdistError)  # the text of any other may quote values

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from dpdist.data.readers import Batch, Position, Reader, file_identity
@@ -20,7 +19,7 @@ from dpdist.data.recipe import Recipe, listed, near
 from dpdist.data.rows import array_rows
 from dpdist.data.schema import ATTRIBUTE, Schema, shown_dtype
 from dpdist.data.sources import ZarrSource, aligned_rows, merge_boundaries, zarr_arrays
-from dpdist.data.writing import resolved, shown, zarr_place
+from dpdist.data.stores import open_to_read, resolved, shown
 from dpdist.errors import DataError
 
 
@@ -195,7 +194,9 @@ def _open_npy(path: Path, member: str | None) -> IO[bytes]:
 def zarr_reader(place: str, recipe: Recipe) -> ArrayReader:
     """Reader of a Zarr group, whoever wrote it."""
     try:
-        group = zarr.open_group(**zarr_place(place), mode="r")
+        group = open_to_read(place)
+    except DataError:
+        raise
     except Exception as error:
         problem = type(error).__name__
     else:

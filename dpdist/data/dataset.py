@@ -22,15 +22,9 @@ from dpdist.data.sources import (
     verify_rows,
     zarr_arrays,
 )
-from dpdist.data.writing import (
-    Compression,
-    ForwardReader,
-    Location,
-    shown,
-    write_group,
-    zarr_place,
-)
-from dpdist.errors import DataError
+from dpdist.data.stores import Location, from_store, open_to_read, shown, zarr_place
+from dpdist.data.writing import Compression, ForwardReader, write_group
+from dpdist.errors import DataError, DataUnavailable
 from dpdist.html import card, facts, records
 from dpdist.privacy.budget import Neighbours
 
@@ -293,7 +287,7 @@ def _open_group(store: Location, storage_options: dict[str, Any] | None) -> zarr
     if isinstance(store, zarr.Group):
         return store
     try:
-        return zarr.open_group(**zarr_place(store, storage_options), mode="r")
+        return open_to_read(store, storage_options)
     except DataError:
         raise
     except Exception as error:
@@ -318,15 +312,21 @@ def _keep_id(
     group: zarr.Group, schema: Schema, store: Location, storage_options: dict[str, Any] | None, must: bool
 ) -> Schema:
     """Write the id into a store without one, so that the next opening finds it; refuse if it ``must`` be but can't."""
-    try:
+
+    def write() -> None:
         writable = (
             store if isinstance(store, zarr.Group) else zarr.open_group(**zarr_place(store, storage_options), mode="r+")
         )
         writable.update_attributes({ATTRIBUTE: schema.to_attributes()})
+
+    try:
+        from_store(write, "no id can be written")
         # Read again: of two processes that open the store for the first time, the last writer's id holds.
         written = _open_group(store, storage_options).attrs.get(ATTRIBUTE)
+    except DataUnavailable:
+        raise
     except Exception as error:
-        problem = type(error).__name__
+        problem = str(error) if isinstance(error, DataError) else type(error).__name__
     else:
         return Schema.from_attributes(written, shown(group))
     if not must:

@@ -15,7 +15,8 @@ import numpy as np
 
 from dpdist.data.dataset import Dataset
 from dpdist.data.schema import ArraySpec, Schema, new_id
-from dpdist.data.writing import Compression, Location, write_group
+from dpdist.data.stores import Location
+from dpdist.data.writing import Compression, write_group
 from dpdist.errors import DataError
 from dpdist.privacy.streams import Stream, block_size, run_key_from_seed
 

@@ -16,7 +16,8 @@ from dpdist.data.growing import kind_of
 from dpdist.data.opening import Format, open_source
 from dpdist.data.recipe import FeatureType, LabelType, OnBad, Recipe
 from dpdist.data.schema import ArraySpec, RowOrder, Schema, new_id
-from dpdist.data.writing import Compression, resolved
+from dpdist.data.stores import resolved
+from dpdist.data.writing import Compression
 from dpdist.errors import DataError
 
 

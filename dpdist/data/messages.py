@@ -22,7 +22,7 @@ from dpdist.data.dataset import Dataset
 from dpdist.data.growing import GrowingGroup
 from dpdist.data.schema import ATTRIBUTE, ArraySpec, Schema, new_id
 from dpdist.data.sources import Source, ZarrSource, aligned_rows, zarr_arrays
-from dpdist.data.writing import resolved, shown, zarr_place
+from dpdist.data.stores import open_to_read, resolved, shown
 from dpdist.errors import DataError
 
 NAME = "reports"
@@ -97,7 +97,9 @@ def _from_hex(line: bytes) -> bytes:
 
 def _zarr_source(location: Any) -> Source:
     try:
-        place = zarr.open(**zarr_place(location), mode="r")
+        place = open_to_read(location, opener=zarr.open)
+    except DataError:
+        raise
     except Exception as error:
         problem = type(error).__name__
         raise DataError(f"{shown(location)} cannot be opened as Zarr ({problem}); expected reports there") from None

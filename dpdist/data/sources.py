@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 from dpdist.data.integrity import chunk_problem
 from dpdist.data.schema import ArraySpec
+from dpdist.data.stores import from_store
 from dpdist.errors import DataError
 from dpdist.privacy.streams import block_size
 
@@ -80,27 +82,30 @@ class Source(ABC):
                 f"rows {start}:{stop} of array {self.name!r} do not exist; expected 0 <= start < stop <= "
                 f"{self.spec.n_rows}"
             )
+        rows = f"array {self.name!r}, rows {start}:{stop}"
         try:
-            block = np.asarray(reader(start, stop))
+            block = np.asarray(from_store(lambda: reader(start, stop), f"{rows} cannot be read"))
         except DataError:
             raise
         except Exception as error:
-            problem = type(error).__name__
+            problem, number = type(error).__name__, getattr(error, "errno", None)
         else:
             if block.dtype.kind != "T":
                 block = np.ascontiguousarray(block, dtype=block.dtype.newbyteorder("="))
             if self.spec.accepts(block, stop - start):
                 return block
-            problem = "decoded to another shape or dtype than the metadata says"
+            problem, number = "decoded to another shape or dtype than the metadata says", None
         # Raised outside the handler, so that the original exception (which may quote data) is not attached.
-        raise unreadable(self.name, start, stop, problem)
+        if number is not None:
+            raise DataError(f"{rows} cannot be read ({os.strerror(number)}): check the disk, and who may read there")
+        raise damaged(self.name, start, stop, problem)
 
 
-def unreadable(name: str, start: int, stop: int, problem: str) -> DataError:
-    """The one error for rows that cannot be read; never contains a value."""
+def damaged(name: str, start: int, stop: int, problem: str) -> DataError:
+    """The one error for rows that are there and cannot be decoded; never contains a value."""
     return DataError(
-        f"array {name!r}, rows {start}:{stop} cannot be read ({problem}). If the storage is reachable, the chunk is "
-        "damaged: restore it from a copy or write the dataset again; Dataset.verify() checks every chunk."
+        f"array {name!r}, rows {start}:{stop} are damaged ({problem}): restore the chunk from a copy, or write the "
+        "dataset again; Dataset.verify() checks every chunk."
     )
 
 
@@ -218,9 +223,8 @@ class ZarrSource(Source):
         return np.asarray(self.array[start:stop])
 
     def _check_chunks(self, start: int, stop: int, lengths: bool) -> None:
-        damaged = chunk_problem(self.array, self._grid, start, stop, complete=self.complete, lengths=lengths)
-        if damaged:
-            raise unreadable(self.name, *damaged)
+        if found := chunk_problem(self.array, self._grid, start, stop, complete=self.complete, lengths=lengths):
+            raise damaged(self.name, *found)
 
     def boundaries(self) -> list[int]:
         return regular_boundaries(self.spec.n_rows, self._unit_rows)
@@ -236,7 +240,9 @@ def _codecs(metadata: Any) -> list[str]:
 def zarr_arrays(group: zarr.Group, location: str) -> dict[str, zarr.Array]:
     """The arrays of a group, by name; `DataError` where one of them is nothing that Zarr can read."""
     try:
-        return dict(group.arrays())
+        return from_store(lambda: dict(group.arrays()), f"{location} cannot be read")
+    except DataError:
+        raise
     except Exception as error:
         problem = type(error).__name__
     raise DataError(

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import re
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import zarr
 from zarr.abc.codec import BytesBytesCodec
-from zarr.abc.store import Store
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from dpdist.data.schema import ATTRIBUTE, VERSION, ArraySpec, Schema, new_id
 from dpdist.data.sources import DaskSource, Source, aligned_rows
+from dpdist.data.stores import Location, from_store, shown, zarr_place
 from dpdist.errors import DataError
-from dpdist.objects import is_object_store, zarr_objects
 
 Compression = Literal["none", "zstd"]
-Location = str | os.PathLike[str] | Store | zarr.Group
 
 
 def write_group(
@@ -52,9 +48,16 @@ def write_group(
         stop = min(start + rows, schema.n_rows)
         block = fill(start, stop)
         for name, array in arrays.items():
-            array[start:stop] = block[name]
-    group.update_attributes({ATTRIBUTE: schema.to_attributes()})
+            _write(array, start, stop, block[name])
+    from_store(lambda: group.update_attributes({ATTRIBUTE: schema.to_attributes()}), f"{shown(group)} is unfinished")
     return group
+
+
+def _write(array: zarr.Array, start: int, stop: int, rows: np.ndarray) -> None:
+    def write() -> None:
+        array[start:stop] = rows
+
+    from_store(write, f"rows {start}:{stop} of {array.name} cannot be written")
 
 
 def chunk_codec(compression: Compression) -> BytesBytesCodec:
@@ -68,17 +71,20 @@ def create_arrays(
     group: zarr.Group, specs: Mapping[str, ArraySpec], rows: int, codec: BytesBytesCodec
 ) -> dict[str, zarr.Array]:
     """Create empty arrays that are cut every ``rows`` rows and store every chunk."""
-    return {
-        name: group.create_array(
+
+    def create(name: str, spec: ArraySpec) -> zarr.Array:
+        return group.create_array(
             name,
             shape=spec.shape,
             dtype=str if spec.dtype == "str" else np.dtype(spec.dtype),
             chunks=(rows, *spec.shape[1:]),
             compressors=[codec],
             config={"write_empty_chunks": True},
+            overwrite=True,  # by another attempt, after one whose answer was lost
         )
-        for name, spec in specs.items()
-    }
+
+    what = f"cannot create the arrays of {shown(group)}"
+    return {name: from_store(functools.partial(create, name, spec), what) for name, spec in specs.items()}
 
 
 class ForwardReader:
@@ -109,28 +115,6 @@ class ForwardReader:
         return rows[: stop - start]
 
 
-def resolved(store: Location) -> Any:
-    """Make a local path absolute, so that a source that is sent elsewhere still finds it; pass all else through."""
-    if isinstance(store, str) and ("://" in store or "::" in store):
-        return store
-    if isinstance(store, str | os.PathLike):
-        return Path(os.path.abspath(os.path.expanduser(store)))
-    return store
-
-
-def zarr_place(store: Location, storage_options: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A location as the arguments of ``zarr.open_group``: object stores by obstore, all else by Zarr's own ways."""
-    if is_object_store(store):
-        return {"store": zarr_objects(str(store), storage_options)}
-    return {"store": resolved(store), "storage_options": storage_options}
-
-
-def shown(store: object) -> str:
-    """Name a location in messages, without the user names, keys and signatures that a URL may carry."""
-    text = str(store.store_path) if isinstance(store, zarr.Group) else str(store)
-    return re.sub(r"\?.*$", "", re.sub(r"//[^/@]*@", "//", text))
-
-
 def new_group(store: Location, storage_options: dict[str, Any] | None = None) -> zarr.Group:
     """Create a group in an empty place (or take an empty one) that is marked unfinished from the first moment."""
     mark: dict[str, Any] = {ATTRIBUTE: {"version": VERSION, "unfinished": True}}
@@ -139,7 +123,10 @@ def new_group(store: Location, storage_options: dict[str, Any] | None = None) ->
             raise DataError(f"the group {shown(store)} is not an empty Zarr v3 group; expected one to write into")
         return store.update_attributes(mark)
     try:
-        return zarr.open_group(**zarr_place(store, storage_options), mode="w-", zarr_format=3, attributes=mark)
+        return from_store(
+            lambda: zarr.open_group(**zarr_place(store, storage_options), mode="w-", zarr_format=3, attributes=mark),
+            f"cannot create a Zarr group at {shown(store)}",
+        )
     except DataError:
         raise
     except FileExistsError:

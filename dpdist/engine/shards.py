@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpdist.engine.query import Block, Query
 from dpdist.engine.sampling import Batch
-from dpdist.errors import DataError
+from dpdist.errors import DataError, DataUnavailable
 from dpdist.kernels.grid import fits_int64
 
 Prepare = Callable[[NDArray[Any]], NDArray[Any]]
@@ -46,9 +46,10 @@ def streamed_bytes(partition_bytes: int, remote: bool) -> int:
 
 @dataclass(frozen=True)
 class Failure:
-    """A task that could not be done, described without a word about the data."""
+    """A task that could not be done, described without a word about the data; ``away``: as its store is away."""
 
     message: str
+    away: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def load_shard(plan: ShardPlan, sources: Mapping[str, Sequence[Any]]) -> Shard |
         try:
             shard.load()
         except DataError as error:
-            return Failure(str(error))
+            return Failure(str(error), isinstance(error, DataUnavailable))
         except Exception as error:
             return Failure(_unexpected("reading", error))
     return shard
@@ -158,7 +159,7 @@ def summarise_shard(shard: Shard | Failure, ask: Round) -> NDArray[Any] | Failur
                 total = ask.query.combine(total, part, ask.wide)
                 del block  # before the next one is waited for
         except DataError as error:
-            return Failure(str(error))
+            return Failure(str(error), isinstance(error, DataUnavailable))
         except Exception as error:
             return Failure(_unexpected(f"summarising for {type(ask.query).__name__}", error))
     return total

@@ -28,7 +28,7 @@ from dpdist.data.sources import DaskSource, NumpySource
 from dpdist.engine.security import door, refusal
 from dpdist.engine.shards import Failure, Round, Shard, ShardPlan, load_shard, summarise_shard
 from dpdist.engine.versions import difference, versions
-from dpdist.errors import ClusterError, DataError
+from dpdist.errors import ClusterError, DataError, DataUnavailable
 
 Sources = Mapping[str, Sequence[Any]]
 CONNECT_TIMEOUT = 10.0
@@ -263,7 +263,7 @@ def _failure_of(shard: Shard | Failure) -> Failure | None:
 def _raise_failures(results: Sequence[Any]) -> None:
     for result in results:
         if isinstance(result, Failure):
-            raise DataError(result.message)
+            raise (DataUnavailable if result.away else DataError)(result.message)
 
 
 def _summaries(results: Sequence[Any]) -> list[NDArray[Any]]:

@@ -25,7 +25,7 @@ from sklearn.base import is_classifier, is_regressor
 
 from dpdist.data import Dataset
 from dpdist.data.schema import ATTRIBUTE
-from dpdist.data.writing import resolved, shown
+from dpdist.data.stores import resolved, shown
 from dpdist.errors import DataError
 from dpdist.losses import LOSSES
 from dpdist.pipeline.problems_local import ASKED_FOR, check_unlabelled

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import zarr
 
 from dpdist.data import Dataset
 from dpdist.data.schema import ATTRIBUTE, Schema
-from dpdist.data.writing import shown, zarr_place
+from dpdist.data.stores import open_to_read, shown
 from dpdist.errors import DataError
 from dpdist.pipeline.generated import Generated
 from dpdist.pipeline.job import Job
@@ -89,7 +88,9 @@ def open_stored(job: Job, store: Any = None, dataset_id: str | None = None) -> D
 def _open_read_only(job: Job) -> tuple[Dataset, bool]:
     """The same, writing nothing to the store; and whether it has an id of its own."""
     try:
-        group = zarr.open_group(**zarr_place(job.data["path"], job.data.get("storage_options")), mode="r")
+        group = open_to_read(job.data["path"], job.data.get("storage_options"))
+    except DataError:
+        raise
     except Exception:
         return open_stored(job), True  # which says what is wrong with the place
     known = ATTRIBUTE in group.attrs
@@ -111,7 +112,7 @@ def beside(job: Job, generated: Generated | None) -> dict[str, Any]:
     place = job.data.get("public")
     if place is None:
         return {}
-    group = zarr.open_group(**zarr_place(place, job.data.get("storage_options")), mode="r")
+    group = open_to_read(place, job.data.get("storage_options"))
     rows = Dataset.open(group, arrays=["X"], dataset_id=None if ATTRIBUTE in group.attrs else "public")
     return {"public_X": rows.read(0, rows.n_rows)["X"]}
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpdist.data.writing import shown as without_secrets
+from dpdist.data.stores import shown as without_secrets
 from dpdist.pipeline.registry import Method, estimator_class
 from dpdist.pipeline.sections import KEYS, Sections
 from dpdist.pipeline.values import Reader, parameters_of, shown

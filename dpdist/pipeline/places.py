@@ -14,7 +14,6 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,9 +22,9 @@ import zarr
 from numpy.typing import NDArray
 from zarr.storage import MemoryStore
 
-from dpdist.data.writing import zarr_place
-from dpdist.errors import DpdistError
-from dpdist.objects import Objects, StoreError, is_object_store
+from dpdist.data.stores import zarr_place
+from dpdist.errors import DpdistError, Unavailable
+from dpdist.objects import Objects, StoreError, StoreUnavailable, is_object_store, patiently
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -36,6 +35,10 @@ class PlaceError(DpdistError):
     def __init__(self, why: str, fix: str) -> None:
         super().__init__(f"{why}: {fix}")
         self.why, self.fix = why, fix
+
+
+class PlaceUnavailable(PlaceError, Unavailable):
+    """A place that was away for longer than it is waited for."""
 
 
 class Place(Protocol):
@@ -57,7 +60,7 @@ class Place(Protocol):
         """Make a Zarr group, or replace it."""
 
     def read_arrays(self, name: str) -> dict[str, NDArray[Any]]:
-        """A Zarr group; raises whatever Zarr raises."""
+        """A Zarr group; raises whatever Zarr raises, too."""
 
     def discard(self, names: Sequence[str]) -> None:
         """Remove files, and the place if it was made here and holds nothing else."""
@@ -174,7 +177,7 @@ class ObjectPlace:
     def names(self) -> list[str]:
         """Of the first objects, down to the first slash."""
         with _explained():
-            return sorted({key.partition("/")[0] for key in islice(self._objects.listed(), 100)})
+            return sorted({key.partition("/")[0] for key in self._objects.listed(most=100)})
 
     def read(self, name: str) -> bytes | None:
         """An object; None if there is none."""
@@ -204,7 +207,10 @@ class ObjectPlace:
 
     def read_arrays(self, name: str) -> dict[str, NDArray[Any]]:
         """A Zarr group."""
-        return _arrays(f"{self._url}/{name}")
+        try:
+            return patiently(lambda: _arrays(f"{self._url}/{name}"))
+        except StoreError as error:
+            raise _place_error(error) from None
 
     def discard(self, names: Sequence[str]) -> None:
         """Delete objects."""
@@ -231,12 +237,17 @@ def _arrays(location: str | Path) -> dict[str, NDArray[Any]]:
     return {name: np.asarray(array[...]) for name, array in group.arrays()}
 
 
+def _place_error(error: StoreError) -> PlaceError:
+    kind = PlaceUnavailable if isinstance(error, StoreUnavailable) else PlaceError
+    return kind(error.why, error.fix)
+
+
 @contextlib.contextmanager
 def _explained() -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        raise PlaceError(error.why, error.fix) from None
+        raise _place_error(error) from None
     except OSError as error:
         raise PlaceError(error.strerror or type(error).__name__, "") from None
 

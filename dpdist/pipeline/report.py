@@ -24,7 +24,7 @@ from dpdist.html import STYLE, Markup, cell, details, escape, facts, number, per
 from dpdist.pipeline import pictures
 from dpdist.pipeline.places import Arrays, Place, PlaceError, place_at
 from dpdist.pipeline.plain_words import in_plain_words
-from dpdist.pipeline.rundir import RECORD, OutputError, OutputUnreachable, read_run
+from dpdist.pipeline.rundir import RECORD, OutputError, output_error, read_run
 from dpdist.privacy.guarantee import rounded_up, suspicion
 
 REPORT = "report.html"
@@ -63,7 +63,7 @@ def write_report(location: str | os.PathLike[str]) -> str | Path:
         place.replace(REPORT, page.encode())
     except PlaceError as error:
         fix = error.fix or "make room, or make the directory writable"
-        raise OutputUnreachable(f"the report cannot be written to {path} ({error.why}): {fix}") from None
+        raise output_error(error, f"the report cannot be written to {path} ({error.why}): {fix}") from None
     return path
 
 
@@ -73,6 +73,8 @@ def _read_arrays(place: Place, run: Mapping[str, Any]) -> dict[str, NDArray[Any]
         return {}
     try:
         return place.read_arrays(name)
+    except PlaceError as error:
+        raise output_error(error, f"the released arrays at {place.shown(name)} cannot be read: {error}") from None
     except Exception as error:  # zarr and its codecs have many kinds of errors
         problem = type(error).__name__
     raise OutputError(

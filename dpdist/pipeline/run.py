@@ -22,6 +22,7 @@ from dpdist.data import Dataset
 from dpdist.engine.local import opened
 from dpdist.engine.security import is_remote
 from dpdist.errors import DpdistError, LedgerError
+from dpdist.patience import hurried
 from dpdist.pipeline import inputs
 from dpdist.pipeline.account import before_and_after, is_charged, ledger_path, recorded
 from dpdist.pipeline.job import Job
@@ -132,7 +133,8 @@ def _directory(
     try:
         yield place
     except BaseException:
-        with contextlib.suppress(LedgerError):  # who cannot read the ledger cannot say that nothing was charged
+        # who cannot read the ledger cannot say that nothing was charged
+        with contextlib.suppress(LedgerError), hurried():
             if not is_charged(ledger, dataset_id, place.run_id):
                 place.withdraw()
         raise

@@ -15,8 +15,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from dpdist.errors import DpdistError
-from dpdist.pipeline.places import Arrays, PlaceError, as_json, place_at
+from dpdist.errors import DpdistError, Unavailable
+from dpdist.pipeline.places import Arrays, PlaceError, PlaceUnavailable, as_json, place_at
 from dpdist.pipeline.provenance import now
 
 FORMAT = "dpdist-run/1"
@@ -31,8 +31,13 @@ class OutputError(DpdistError):
     """The output cannot be used: not writable, taken by another run, or not a run's."""
 
 
-class OutputUnreachable(OutputError):
-    """The output could not be read or written; what is wrong with it may pass."""
+class OutputUnavailable(OutputError, Unavailable):
+    """The output was away for longer than it is waited for."""
+
+
+def output_error(error: PlaceError, message: str) -> OutputError:
+    """What is wrong with a place, said of the output of a run."""
+    return (OutputUnavailable if isinstance(error, PlaceUnavailable) else OutputError)(message)
 
 
 class RunDirectory:
@@ -83,7 +88,7 @@ class RunDirectory:
             names, text = self._place.names(), self._place.read(RECORD)
         except PlaceError as error:
             fix = error.fix or "name a directory"
-            raise OutputUnreachable(f"output {self.path} cannot be used ({error.why}): {fix}") from None
+            raise output_error(error, f"output {self.path} cannot be used ({error.why}): {fix}") from None
         if text is None:
             rest = [name for name in names if not name.startswith(f".{RECORD}")]
             if rest:
@@ -131,9 +136,10 @@ class RunDirectory:
             self._place.write_arrays(ARRAYS, arrays)
             self._place.replace(RECORD, as_json(record))
         except PlaceError as error:
-            raise OutputUnreachable(
+            raise output_error(
+                error,
                 f"the results could not be written to {self.path} ({error.why}); what was released is on file: "
-                f"{error.fix or 'make room'}, and run again with --resume, which costs nothing"
+                f"{error.fix or 'make room'}, and run again with --resume, which costs nothing",
             ) from None
 
 
@@ -145,7 +151,7 @@ def read_run(location: str | os.PathLike[str]) -> dict[str, Any]:
         text = place.read(RECORD)
     except PlaceError as error:
         fix = error.fix or "expected the output directory of dpdist run"
-        raise OutputUnreachable(f"no run at {location} ({RECORD}: {error.why}); {fix}") from None
+        raise output_error(error, f"no run at {location} ({RECORD}: {error.why}); {fix}") from None
     if text is None:
         raise OutputError(f"no run at {location} (it has no {RECORD}); expected the output directory of dpdist run")
     try:
@@ -168,7 +174,7 @@ def _taken(path: str, status: str) -> str:
 
 def _unwritable(path: str, error: PlaceError) -> OutputError:
     fix = error.fix or "name a directory this account may write to"
-    return OutputUnreachable(f"output {path} cannot be written to ({error.why}): {fix}. Nothing was charged")
+    return output_error(error, f"output {path} cannot be written to ({error.why}): {fix}. Nothing was charged")
 
 
 def _check_same(path: str, found: Mapping[str, Any], head: Mapping[str, Any]) -> None:

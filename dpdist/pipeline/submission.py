@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from dpdist.data.writing import shown
+from dpdist.data.stores import shown
 from dpdist.errors import DpdistError
 from dpdist.objects import is_object_store
 from dpdist.pipeline.job import Job

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 import numpy as np
 
-from dpdist.errors import Fenced, LedgerError
-from dpdist.objects import Objects, StoreError
+from dpdist.errors import Fenced, LedgerError, LedgerUnavailable
+from dpdist.objects import Objects, StoreError, StoreUnavailable
 from dpdist.privacy.journal import decoded, encoded
 
 _DIGITS = 10
@@ -142,7 +142,8 @@ class ObjectRun:
         try:
             yield
         except StoreError as error:
-            raise LedgerError(
+            kind = LedgerUnavailable if isinstance(error, StoreUnavailable) else LedgerError
+            raise kind(
                 f"the journal {self._url} cannot be used ({error.why}): {error.fix}. Nothing may be released; starting "
                 "the same run again never charges twice"
             ) from None

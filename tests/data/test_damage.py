@@ -52,7 +52,7 @@ def refused(data: Dataset, decoding_fails: bool = True, rows: str = "rows 400:60
         with pytest.raises(DataError) as caught:
             call()
         report = "".join(traceback.format_exception(caught.value))
-        assert "array 'X'" in str(caught.value) and "restore it" in str(caught.value)
+        assert "array 'X'" in str(caught.value) and "are damaged" in str(caught.value)
         assert "987654" not in report and "During handling" not in report
         assert caught.value.__cause__ is None and caught.value.__context__ is None
     with pytest.raises(DataError, match=rows):

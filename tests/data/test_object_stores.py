@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import re
 import secrets
 import sys
 import threading
+import time
+from datetime import timedelta
 
 import numpy as np
 import pytest
 from distributed import LocalCluster
 
-from dpdist import Dataset, Ledger, LogisticRegression
+from dpdist import Dataset, Ledger, LogisticRegression, objects
+from dpdist.engine import coordinator
 from dpdist.engine.progress import Released, watching
-from dpdist.errors import DataError, Fenced, LedgerError
+from dpdist.errors import DataError, Fenced, LedgerError, LedgerUnavailable, Unavailable
 from dpdist.objects import object_store
 from dpdist.privacy.object_journal import ObjectJournal
+from tests import outages
+from tests.cli.command import call
 from tests.s3 import BUCKET, SECRET
 
 
@@ -85,6 +92,58 @@ def test_whoever_lacks_obstore_is_told(monkeypatch, place):
 # -- a store that fails -------------------------------------------------------------------------------------------
 
 
+WRONG = {
+    "secret": ({"AWS_SECRET_ACCESS_KEY": "open-sesame"}, "access was refused.*credentials"),
+    "key": ({"AWS_ACCESS_KEY_ID": "nobody"}, "access was refused.*credentials"),
+    "no credentials": ({"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}, "no credentials were found"),
+    "bucket": ({}, "no such bucket.*make the bucket"),
+    "no TLS": ({"AWS_ALLOW_HTTP": "false"}, "AWS_ALLOW_HTTP=true"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+@pytest.mark.parametrize("part", ["data", "journal", "output"])
+def test_what_no_patience_cures_is_said_at_once(s3_account, place, tmp_path, monkeypatch, capsys, what, part):
+    settings, said = WRONG[what]
+    local = tmp_path / "rows.zarr"
+    Dataset.from_arrays(local, X=X[:100], y=Y[:100])
+    address = place.replace(BUCKET, "no-such-bucket") if what == "bucket" else place
+    for name, value in settings.items():
+        monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "method: dp-gd\nparams: {classes: [0, 1], row_norm: 1.0}\nbudget: {epsilon: 1.0, delta: 1.0e-6}\n"
+        f"data: {{path: '{address if part == 'data' else local}'}}\nledger: {tmp_path}/ledger.sqlite\n"
+        f"output: {address if part == 'output' else tmp_path / 'out'}\ncluster: threads\n"
+        + (f"journal: {address}\n" if part == "journal" else "")
+    )
+    began = time.monotonic()
+    done = call(capsys, "run", path, "--quiet")
+    assert time.monotonic() - began < 5
+    assert done.code == 2 and re.search(said, done.err) and "sesame" not in done.err
+    assert not (tmp_path / "ledger.sqlite").exists() or Ledger(tmp_path / "ledger.sqlite").datasets() == []
+
+
+@pytest.mark.parametrize("moment", outages.MOMENTS)
+def test_a_store_that_stays_away_is_another_error_than_a_damaged_one(
+    s3_faults, place, tmp_path, monkeypatch, capsys, moment
+):
+    """Exit code 75, within the patience; and 2 for a chunk that is there, and wrong."""
+    monkeypatch.setitem(objects.RETRIES, "retry_timeout", timedelta(seconds=0.3))
+    monkeypatch.setattr("dpdist.patience.PATIENCE", 2.0)
+    monkeypatch.setattr(coordinator, "RESIDENT_SHARE", 0.0)
+    path = tmp_path / "job.yaml"
+    path.write_text(json.dumps(outages.job(tmp_path, moment, place)))
+    with outages.struck(s3_faults, moment, "503", 600):
+        began = time.monotonic()
+        away = call(capsys, "run", path, "--quiet")
+    assert away.code == 75 and "cannot be reached" in away.err and time.monotonic() - began < 20
+    s3_faults.spoil = lambda method, path: None
+    assert call(capsys, "run", path, "--quiet", "--resume").code == 0
+    (run,) = Ledger(tmp_path / "ledger.sqlite").history(Ledger(tmp_path / "ledger.sqlite").datasets()[0])
+    assert len(run.releases) == outages.N_ROUNDS + 1
+
+
 def times(n: int, fault: str, kind: str = "/c/"):
     """Spoil the first ``n`` requests for chunks."""
     left, lock = [n], threading.Lock()
@@ -99,6 +158,17 @@ def times(n: int, fault: str, kind: str = "/c/"):
     return spoil
 
 
+@pytest.mark.parametrize("kind", outages.KINDS)
+@pytest.mark.parametrize("moment", outages.MOMENTS)
+def test_a_store_that_is_away_in_the_middle_of_a_run_is_waited_for(
+    s3_faults, place, tmp_path, monkeypatch, kind, moment
+):
+    """For longer than obstore tries by itself; the tests of faults take 20 s and the time that is set."""
+    monkeypatch.setitem(objects.RETRIES, "retry_timeout", timedelta(seconds=0.3))
+    monkeypatch.setattr(coordinator, "RESIDENT_SHARE", 0.0)  # so that rounds read the store
+    outages.go_through(s3_faults, tmp_path, place, kind, moment, seconds=1.5)
+
+
 @pytest.mark.parametrize("fault", ["503", "slow", "cut"])
 def test_a_store_that_fails_for_a_moment_changes_nothing(s3_faults, place, fault):
     Dataset.from_arrays(place, X=X, y=Y, partition_rows=4096)
@@ -111,8 +181,9 @@ def test_a_truncated_chunk_stops_the_run_before_it_is_charged(s3_faults, place):
     data = Dataset.from_arrays(place, X=X, y=Y, partition_rows=4096)
     s3_faults.spoil = times(10**6, "short")
     ledger = Ledger(":memory:")
-    with pytest.raises(DataError, match=r"array .[Xy]., rows"):
+    with pytest.raises(DataError, match=r"array .[Xy]., rows .* are damaged") as found:
         fitted(Dataset.open(place), ledger=ledger)
+    assert not isinstance(found.value, Unavailable)
     assert ledger.history(data.id) == []
     s3_faults.spoil = times(0, "")
     assert (fitted(Dataset.open(place), ledger=ledger) == fitted(None)).all()
@@ -198,11 +269,10 @@ def test_a_run_with_its_journal_in_a_bucket_resumes_there(s3_account, place, tmp
     assert len(Ledger(tmp_path / "l.sqlite").history("bucket-journal")) == 1
 
 
-def test_a_journal_nobody_can_reach_charges_nothing(s3_account, place, monkeypatch, tmp_path):
-    monkeypatch.setattr("dpdist.objects.RETRIES", {"max_retries": 0})
+def test_a_journal_nobody_can_reach_charges_nothing(s3_account, place, monkeypatch, tmp_path, impatient):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     data = Dataset.from_arrays(X=X, y=Y, dataset_id="no-journal")
     ledger = Ledger(tmp_path / "l.sqlite", journal=place)
-    with pytest.raises(LedgerError, match="check the address"):
+    with pytest.raises(LedgerUnavailable, match="check the address"):
         fitted(data, ledger=ledger)
     assert ledger.history("no-journal") == []

@@ -293,8 +293,7 @@ def test_the_clock_of_the_ledger(postgres, tmp_path, capsys):
 
 
 @pytest.fixture
-def account(s3_account, monkeypatch):
-    monkeypatch.setattr("dpdist.objects.RETRIES", {"max_retries": 0})
+def account(s3_account, monkeypatch, impatient):
     return monkeypatch
 
 

@@ -13,14 +13,14 @@ import pytest
 from obstore.store import from_url
 
 from dpdist import Budget, Dataset, Ledger
-from dpdist.cli import runner
+from dpdist.cli import errors, runner
 from dpdist.errors import BudgetExceeded
 from dpdist.objects import Objects
 from dpdist.pipeline.job import load_job
 from dpdist.pipeline.places import PlaceError, place_at
 from dpdist.pipeline.report import write_report
 from dpdist.pipeline.run import run_job
-from dpdist.pipeline.rundir import OutputError, OutputUnreachable, RunDirectory
+from dpdist.pipeline.rundir import OutputError, OutputUnavailable, RunDirectory
 from dpdist.pipeline.schema import schema
 from tests.cli.command import call, start
 from tests.pipeline.stored import stored_job
@@ -32,11 +32,6 @@ from tests.s3 import BUCKET, KEY
 @pytest.fixture(autouse=True)
 def account(s3_account):
     """All tests here may use the s3_server."""
-
-
-@pytest.fixture
-def impatient(monkeypatch) -> None:
-    monkeypatch.setattr("dpdist.objects.RETRIES", {"max_retries": 0})
 
 
 @pytest.fixture
@@ -234,8 +229,9 @@ def test_a_store_that_cannot_be_used_is_named_for_free(problem, said, job, tmp_p
         case "gone":
             monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     for resume in (False, True):
-        with pytest.raises(OutputUnreachable, match=said) as refused:
+        with pytest.raises(OutputError, match=said) as refused:
             run_job(job(*settings), resume=resume)
+        assert isinstance(refused.value, OutputUnavailable) is (problem == "gone")
         assert "sesame" not in str(refused.value) and KEY not in str(refused.value)
     if problem != "bucket":  # to a reader, what is not there is not there
         with pytest.raises(OutputError, match=said):
@@ -325,7 +321,7 @@ def test_a_store_that_is_gone_at_the_end_costs_nothing(part, job, out, s3_faults
         return "503" if method == "PUT" and part in path and finished else None
 
     s3_faults.spoil = spoil
-    with pytest.raises(OutputUnreachable, match=r"results could not be written.*--resume|report cannot be written"):
+    with pytest.raises(OutputUnavailable, match=r"results could not be written.*--resume|report cannot be written"):
         run_job(job())
     assert status(out, s3_server.address) == ("done" if part == "report.html" else "started")
     drawn = values(tmp_path / "ledger.sqlite")
@@ -402,18 +398,19 @@ def test_the_result_for_people_names_the_store(job_file, out, capsys):
     assert done.code == 0 and f"{out}: run.json, released.zarr, report.html" in done.out
 
 
-def test_the_runner_of_a_pod_tries_again_and_tells_the_run(job_file, out, s3_faults, s3_server, tmp_path, monkeypatch):
+def test_the_runner_of_a_pod_tries_again_and_tells_the_run(
+    job_file, out, s3_faults, s3_server, tmp_path, monkeypatch, impatient
+):
     from distributed import LocalCluster
 
     message = tmp_path / "message"
     message.touch()
     monkeypatch.setattr(runner, "MESSAGE", message)
-    monkeypatch.setattr("dpdist.objects.RETRIES", {"max_retries": 0})
     with LocalCluster(n_workers=1, processes=False, dashboard_address=None, protocol="tcp") as cluster:
         monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", cluster.scheduler_address)
         words = ["--workers", "1", "--", str(job_file), "--output", out]
         s3_faults.spoil = lambda method, path: "503" if method == "PUT" and "released.zarr" in path else None
-        assert runner.run(words) == runner.TRY_AGAIN
+        assert runner.run(words) == errors.TRY_AGAIN
         assert "--resume" in json.loads(message.read_text())["error"]
         s3_faults.spoil = lambda method, path: None
         assert runner.run(words) == 0

@@ -1,0 +1,70 @@
+"""Where arrays are stored: paths, addresses and Zarr's own stores, and how what is read there is waited for."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import zarr
+from zarr.abc.store import Store
+
+from dpdist.errors import DataError, DataUnavailable
+from dpdist.objects import Objects, StoreError, StoreUnavailable, is_object_store, patiently, zarr_objects
+
+Location = str | os.PathLike[str] | Store | zarr.Group
+Result = TypeVar("Result")
+
+
+def resolved(store: Location) -> Any:
+    """Make a local path absolute, so that a source that is sent elsewhere still finds it; pass all else through."""
+    if isinstance(store, str) and ("://" in store or "::" in store):
+        return store
+    if isinstance(store, str | os.PathLike):
+        return Path(os.path.abspath(os.path.expanduser(store)))
+    return store
+
+
+def zarr_place(store: Location, storage_options: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A location as the arguments of ``zarr.open_group``: object stores by obstore, all else by Zarr's own ways."""
+    if is_object_store(store):
+        return {"store": zarr_objects(str(store), storage_options)}
+    return {"store": resolved(store), "storage_options": storage_options}
+
+
+def shown(store: object) -> str:
+    """Name a location in messages, without the user names, keys and signatures that a URL may carry."""
+    text = str(store.store_path) if isinstance(store, zarr.Group) else str(store)
+    return re.sub(r"\?.*$", "", re.sub(r"//[^/@]*@", "//", text))
+
+
+def from_store(work: Callable[[], Result], what: str) -> Result:
+    """Return what `work` reads of a store, or writes to it as often as it takes; `what` cannot be done, if it can't.
+
+    Raises
+    ------
+    DataUnavailable
+        Where an object store stays away for longer than it is waited for.
+    DataError
+        Where it refuses. All else that `work` raises passes.
+    """
+    try:
+        return patiently(work)
+    except StoreError as error:
+        kind = DataUnavailable if isinstance(error, StoreUnavailable) else DataError
+        raise kind(f"{what}: {error}") from None
+
+
+def open_to_read(
+    location: Location, storage_options: dict[str, Any] | None = None, opener: Callable[..., Any] = zarr.open_group
+) -> Any:
+    """A Zarr group (or what `opener` opens), to read it; raises what Zarr raises, or as `from_store`."""
+    what = f"{shown(location)} cannot be read"
+    try:
+        return from_store(lambda: opener(**zarr_place(location, storage_options), mode="r"), what)
+    except FileNotFoundError:
+        if is_object_store(location):  # Zarr takes a bucket that is not there for an empty one
+            from_store(lambda: Objects(str(location), storage_options).listed(most=1), what)
+        raise
