@@ -51,6 +51,7 @@ from dpdist.privacy.ledger_records import edition_of
 from dpdist.privacy.plan import Item, Plan
 from dpdist.privacy.reported import Reported
 from dpdist.privacy.streams import Stream, run_key_from_seed
+from dpdist.privacy.tracebacks import forgetful
 
 log = logging.getLogger("dpdist")
 
@@ -184,6 +185,7 @@ class Coordinator:
         """What holds once the plan is carried out, whether or not every release of it was used."""
         return self._planned().guarantee(simulation=self.simulation, unit=self.dataset.schema.unit)
 
+    @forgetful
     def release(self, query: Query, item: Item, state: Any = None, rows: Fold | None = None) -> NDArray[np.float64]:
         """Ask every shard, add the planned noise, and return the private value.
 
@@ -215,6 +217,7 @@ class Coordinator:
         self._report(item, replayed)
         return value
 
+    @forgetful  # once more: Ctrl-C may come while `release` is about to forget
     def _draw(
         self, query: Query, item: Item, state: Any, rows: Fold | None, sensitivity: float, index: int
     ) -> NDArray[np.float64]:

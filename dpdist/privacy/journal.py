@@ -17,6 +17,7 @@ import numpy as np
 from dpdist.errors import Fenced, LedgerError
 from dpdist.privacy.migrations import Schema
 from dpdist.privacy.sqlite import Store, open_store, utc_now
+from dpdist.privacy.tracebacks import forgetful
 
 _VERSION_1 = (
     "CREATE TABLE dpdist_epochs (run_id TEXT PRIMARY KEY NOT NULL, epoch INTEGER NOT NULL)",
@@ -123,6 +124,7 @@ class RunJournal:
         """Return the stored value, None if the release has not been stored."""
         return self._db.read(lambda db: self._read(db, release_id))
 
+    @forgetful
     def put(self, release_id: str, value: np.ndarray) -> np.ndarray:
         """Store a value and return the one that counts; only what is returned may be used.
 

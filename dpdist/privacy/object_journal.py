@@ -18,6 +18,7 @@ import numpy as np
 from dpdist.errors import Fenced, LedgerError, LedgerUnavailable
 from dpdist.objects import Objects, StoreError, StoreUnavailable
 from dpdist.privacy.journal import decoded, encoded
+from dpdist.privacy.tracebacks import forgetful
 
 _DIGITS = 10
 
@@ -106,6 +107,7 @@ class ObjectRun:
             )
         return decoded(dtype, shape, body)
 
+    @forgetful
     def put(self, release_id: str, value: np.ndarray) -> np.ndarray:
         """Store a value and return the one that counts; only what is returned may be used.
 
