@@ -26,6 +26,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+LIMITS = {"slow": 3600, "kubernetes": 1800, "faults": 1800}
+"""Seconds for a test with this mark; without one, it is the ``timeout`` of pyproject.toml."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """No test waits for ever: after its time it fails, with the stacks of all threads."""
+    for item in items:
+        limits = [seconds for mark, seconds in LIMITS.items() if item.get_closest_marker(mark)]
+        if limits and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(max(limits)))
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is away is asked once."""

@@ -42,7 +42,7 @@ def benchmark(name: str, goal: str) -> Callable[[Measurement], Measurement]:
 def run(name: str) -> Result:
     goal, function = BENCHMARKS[name]
     ratio, detail = function()
-    return Result(name, ratio, goal, detail)
+    return Result(name, float(ratio), goal, detail)  # NumPy's numbers are no JSON
 
 
 def best_of(*actions: Callable[[], object], repeats: int = 30) -> list[float]:

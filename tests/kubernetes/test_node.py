@@ -123,7 +123,7 @@ def test_throughput(place, numbers):
     numbers["million rows a second, threads here, two worker pods, ratio"] = [
         round(here / 1e6, 1), round(there / 1e6, 1), round(there / here, 2)
     ]  # fmt: skip
-    assert there > here / 10
+    assert there > here / 4, "the README says half of it; other work on the machine may cost half of that"
 
 
 # until nothing listens there any more

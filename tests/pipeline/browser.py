@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import shutil
 import tempfile
 import time
@@ -14,8 +15,8 @@ from typing import Any
 import pytest
 
 INSTALL = (
-    "the report is checked in a real browser, and chromium or chromedriver is not on this machine: install them "
-    "(Debian, Ubuntu: apt-get install chromium chromium-driver) and run the tests again"
+    "NOT CHECKED: reports in a real browser, because chromium or chromedriver is not on this machine. Install them "
+    "(Debian, Ubuntu: apt-get install chromium chromium-driver) and run the tests again; CI=true makes this a failure"
 )
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -108,10 +109,10 @@ class Browser:
 
 @contextmanager
 def open_browser() -> Iterator[Browser]:
-    """A fresh browser with a profile of its own; fails with the way to install it where there is none."""
+    """A fresh browser with a profile of its own; without one the test is skipped, and fails where ``CI=true``."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
-        pytest.fail(INSTALL)
+        (pytest.fail if os.environ.get("CI", "").lower() == "true" else pytest.skip)(INSTALL)
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 

@@ -172,17 +172,38 @@ def test_the_budget_before_and_after_adds_up(stored, tmp_path):
     assert second["limit"] == {"epsilon": 3.0, "delta": 1e-5}
 
 
+def places_of(shown: object, n: int, place: str = "") -> list[str]:
+    """Where a number stands in a record or a page: as a number, or as a word of a text, not as digits of others."""
+    if isinstance(shown, dict):
+        return [found for key, value in shown.items() for found in places_of(value, n, f"{place}.{key}")]
+    if isinstance(shown, list):
+        return [found for i, value in enumerate(shown) for found in places_of(value, n, f"{place}[{i}]")]
+    if isinstance(shown, str):
+        return [place] if re.search(rf"(?<![\w.,#-])({n}|{n:,})(?![\w%]|[.,]\d)", shown) else []
+    return [place] if not isinstance(shown, bool) and shown == n else []
+
+
 def test_the_number_of_rows_is_not_shown_where_it_is_private(stored, tmp_path):
-    settings = ["params.neighbours=add-or-remove-one", "params.n_public=2500"]
-    record = run_job(stored(*settings))
-    jsonschema.validate(record, schema("run"))
-    plan = plan_job(stored(*settings))
-    dry = run_job(stored(*settings), dry_run=True)
-    assert record["guarantee"]["relation"] == "add-or-remove-one"
-    assert record["dataset"]["n_rows"] is None and record["dataset"]["arrays"]["y"]["shape"] == [None]
-    for shown in (record, plan, dry, (tmp_path / "out" / "report.html").read_text()):
-        assert not re.search("3,?000", json.dumps(shown))
-    assert dry["memory"]["data_bytes"] == 2500 * 5 * 8, "of the declared rows"
+    n = 2903  # nothing else here has this size
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 4)) / 2
+    Dataset.from_arrays(tmp_path / "others.zarr", features=X, label=(X[:, 0] > 0).astype(int))
+    private = ["params.neighbours=add-or-remove-one", "params.n_public=2500"]
+    for settings, visible in ((private, False), ([], True)):
+        other = (f"data.path={tmp_path}/others.zarr", f"ledger={tmp_path}/{visible}.sqlite")
+        job = stored(*other, f"output={tmp_path}/{visible}", *settings)
+        dry, plan, record = run_job(job, dry_run=True), plan_job(job), run_job(job)
+        jsonschema.validate(record, schema("run"))
+        page = (tmp_path / str(visible) / "report.html").read_text()
+        found = {
+            name: places_of(shown, n)
+            for name, shown in zip(("dry", "plan", "run", "page"), (dry, plan, record, page), strict=True)
+        }
+        assert {name: bool(places) for name, places in found.items()} == dict.fromkeys(found, visible), found
+        if not visible:
+            assert record["guarantee"]["relation"] == "add-or-remove-one"
+            assert record["dataset"]["n_rows"] is None and record["dataset"]["arrays"]["y"]["shape"] == [None]
+            assert dry["memory"]["data_bytes"] == 2500 * 5 * 8, "of the declared rows"
 
 
 def test_passes_count_samples_and_folds_as_their_share():
