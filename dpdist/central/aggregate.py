@@ -2,7 +2,8 @@
 
 The rows are dealt to ``m`` disjoint blocks by their position, ``k`` consecutive ones each. One row is in one block, so
 it changes one of ``m`` results, and every result is clipped to a public ball before it is used: the aggregate is
-private whatever the estimator does (Nissim, Raskhodnikova and Smith 2007; seed 000, section 3.2).
+private whatever the estimator does (Nissim, Raskhodnikova and Smith 2007; seed 000, section 3.2). The same is true of
+somebody with several rows, because blocks have all rows of a unit or none: the noise does not grow with their number.
 
 ============= ====================================================================================================
 method        parameters
@@ -32,6 +33,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.central.block_fits import BlockFit, block_fit
 from dpdist.central.combine import COMBINE, Aggregation, Request
+from dpdist.data import ROWS, Units
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.fitting.columns import features, targets
 from dpdist.fitting.computation import computation_of
@@ -170,7 +172,7 @@ class SampleAndAggregate(PrivateEstimator):
         dataset = as_dataset(self, X, y)
         if dataset.arrays["y"].dtype == "str":
             raise DataError("y holds strings: expected numbers (-1 and +1 for a classifier)")
-        way = self._way(dataset.n_rows, self.n_features_in_)
+        way = self._way(dataset.n_rows, self.n_features_in_, dataset.schema.units)
         way.request.budget.warn_if_delta_is_large(dataset.n_rows)
         arrays = {"X": features, "y": targets}
         computation = computation_of(way, self.run_id, way.request.fit.nameless)
@@ -186,19 +188,19 @@ class SampleAndAggregate(PrivateEstimator):
         self.n_iter_ = way.n_rounds
         return self
 
-    def plan(self, n_rows: int, n_features: int) -> Plan:
+    def plan(self, n_rows: int, n_features: int, units: Units = ROWS) -> Plan:
         """What a fit would release, with which noise: from public numbers, without any data."""
-        way = self._public_way(n_rows, n_features)
+        way = self._public_way(n_rows, n_features, units)
         return calibrate(way.items(), way.request.budget)
 
-    def sensitivities(self, n_rows: int, n_features: int) -> dict[str, float]:
-        """How much one row can move each line of the plan."""
-        way = self._public_way(n_rows, n_features)
-        return {name: query.sensitivity(Neighbours.REPLACE_ONE) for name, query in way.queries().items()}
+    def sensitivities(self, n_rows: int, n_features: int, units: Units = ROWS) -> dict[str, float]:
+        """How much one unit can move each line of the plan."""
+        queries = self._public_way(n_rows, n_features, units).queries()
+        return {name: q.unit_sensitivity(Neighbours.REPLACE_ONE, None, units) for name, q in queries.items()}
 
-    def outlook(self, n_rows: int, n_features: int) -> Outlook:
+    def outlook(self, n_rows: int, n_features: int, units: Units = ROWS) -> Outlook:
         """What to expect of a fit: predicted from public numbers, and what it would take where that is bad."""
-        request = self._public_way(n_rows, n_features).request
+        request = self._public_way(n_rows, n_features, units).request
         kind = COMBINE[self.combine]
 
         def predict(n: int, epsilon: float) -> float | None:
@@ -238,23 +240,27 @@ class SampleAndAggregate(PrivateEstimator):
     def _block_fit(self) -> BlockFit:
         return block_fit(self.estimator, self.alpha, self.fit_intercept, self.parameters)
 
-    def _public_way(self, n_rows: int, n_features: int) -> Aggregation:
+    def _public_way(self, n_rows: int, n_features: int, units: Units = ROWS) -> Aggregation:
         self._check_parameters()
         check_count("n_rows", n_rows)
         check_count("n_features", n_features)
-        return self._way(n_rows, n_features)
+        return self._way(n_rows, n_features, units)
 
-    def _way(self, n_rows: int, n_features: int) -> Aggregation:
+    def _way(self, n_rows: int, n_features: int, units: Units) -> Aggregation:
         """How a dataset of that shape is aggregated; every public choice is made here."""
         assert self.radius is not None and self.delta is not None
+        units.need_counted("sample-and-aggregate deals rows to blocks by their position")
         fit = self._block_fit()
         p = fit.n_parameters(n_features)
-        if self.n_blocks is not None and self.n_blocks > n_rows:
-            raise BudgetError(f"n_blocks={self.n_blocks} blocks of at least one row need as many rows, got {n_rows}")
         request = Request(
             fit, n_rows, p, Budget(self.epsilon, self.delta), float(self.radius), self._public_centre(p), self.n_blocks,
-            self.n_rounds,
+            self.n_rounds, units.max_rows,
         )  # fmt: skip
+        if self.n_blocks is not None and self.n_blocks > request.n_units:
+            raise BudgetError(
+                f"n_blocks={self.n_blocks} blocks of at least one {units.name} need as many {units.name}s, got "
+                f"{request.n_units}"
+            )
         return COMBINE[self.combine].of(request)
 
     def _public_centre(self, size: int) -> tuple[float, ...] | None:

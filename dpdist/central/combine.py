@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpdist.central.block_fits import BlockFit
 from dpdist.constraints import L2Ball
+from dpdist.data import Units
 from dpdist.engine.query import Block, Query
 from dpdist.errors import BudgetError
 from dpdist.fitting.door import Door
@@ -45,6 +46,9 @@ MOST_POINTS = 5000
 @dataclass(frozen=True)
 class _Blocks(Query):
     """Results of blocks of ``block_rows`` consecutive rows, of which the first ``n_blocks`` count.
+
+    Where a unit owns several rows, they stand side by side and a block holds all of them or none: a unit changes one
+    result, as a row does.
 
     A block's result is moved to the public ``centre`` (the state) as its origin and clipped to the ``radius``; a fit
     that fails, or gives a number that is not finite, has the result 0, that is the centre. Ranges have to begin at
@@ -75,6 +79,16 @@ class _Blocks(Query):
                 "blocks: sample-and-aggregate is private for replace-one only"
             )
         return super().sensitivity(neighbours, norm)
+
+    def steps(self, units: Units) -> int:
+        """One: what a unit owns is in one block."""
+        units.need_counted("rows are dealt to blocks by their position")
+        if self.block_rows % units.max_rows:
+            raise BudgetError(
+                f"blocks of {self.block_rows} rows would part those of one {units.name}: their size has to be a "
+                f"multiple of {units.max_rows}"
+            )
+        return 1
 
     def results(self, first: int, block: Block, centre: Vector) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Numbers of the blocks that begin at row ``first`` and behind it, and their results in units of the grid."""
@@ -136,11 +150,17 @@ class Request:
     centre: tuple[float, ...] | None = None
     n_blocks: int | None = None
     n_rounds: int | None = None
+    rows_per_unit: int = field(default=1, metadata={"named": False})  # the id of the dataset stands for it
+
+    @property
+    def n_units(self) -> int:
+        """Whose rows there are: as many as rows, unless a unit has several."""
+        return self.n_rows // self.rows_per_unit
 
     @property
     def most_blocks(self) -> int:
-        """So many that blocks still have enough rows for every parameter."""
-        return max(1, self.n_rows // (self.fit.rows_per_parameter * self.n_parameters))
+        """So many that blocks still have enough units for every parameter: rows of one unit may be alike."""
+        return max(1, self.n_units // (self.fit.rows_per_parameter * self.n_parameters))
 
 
 @dataclass(frozen=True)
@@ -176,8 +196,8 @@ class Aggregation(ABC):
 
     @property
     def block_rows(self) -> int:
-        """Rows per block; those that are left over are not used."""
-        return self.request.n_rows // self.n_blocks
+        """Rows per block, of whole units; those that are left over are not used."""
+        return self.request.n_units // self.n_blocks * self.request.rows_per_unit
 
     @property
     def centre(self) -> Vector:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -32,7 +32,8 @@ class Problem:
     """The public numbers of a fit; the fields are the parameters of `dpdist.central.minimizer.Minimizer`.
 
     ``n_rows`` is the number that sums are divided by, ``n_problems`` the number of binary problems (1, or the number of
-    classes), ``intercept`` the size of the constant feature (0 without one).
+    classes), ``intercept`` the size of the constant feature (0 without one), ``counted`` whether the true number of
+    rows is public.
     """
 
     tag: ClassVar[str] = "Problem"
@@ -62,6 +63,7 @@ class Problem:
     residual_bound: float | None = None
     second_moment: float | None = None
     scale: float | None = None
+    counted: bool = field(default=True, metadata={"named": False})  # the id of the dataset stands for it
 
     @property
     def n_parameters(self) -> int:

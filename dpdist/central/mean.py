@@ -35,6 +35,7 @@ from dpdist.central.heavy_tailed import (
     truncation_scale,
 )
 from dpdist.central.robust_queries import ColumnSum, TrimmedColumnSum
+from dpdist.data import ROWS, Units
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.fitting.columns import features
 from dpdist.fitting.estimator import PrivateEstimator
@@ -64,6 +65,7 @@ class _Recipe:
     query: ColumnSum | TrimmedColumnSum
     plan: Plan
     divisor: int
+    units: Units
 
     @property
     def noise(self) -> float:
@@ -73,7 +75,7 @@ class _Recipe:
     @property
     def sensitivity(self) -> float:
         """Of the sum, in the norm of the mechanism."""
-        return self.query.sensitivity(self.plan.neighbours, self.plan["sum"].mechanism.norm)
+        return self.query.unit_sensitivity(self.plan.neighbours, self.plan["sum"].mechanism.norm, self.units)
 
 
 class Mean(PrivateEstimator):
@@ -149,60 +151,61 @@ class Mean(PrivateEstimator):
         """Fit to an array (``fit(X)``) or to the array X of a stored dataset (``fit(dataset)``); y is ignored."""
         self._check_parameters()
         dataset = as_dataset(self, X, labels=False).select(X="X")
-        recipe = self._recipe(dataset.n_rows, self.n_features_in_)
-        self._budget.warn_if_delta_is_large(self._divisor(dataset.n_rows))
+        units = dataset.schema.units
+        recipe = self._recipe(dataset.n_rows, self.n_features_in_, units)
+        self._budget.warn_if_delta_is_large(self._divisor(dataset.n_rows, units))
         items = [Item("sum", self._mechanism(self.n_features_in_))]
         with self._run(dataset, {"X": features}, items, text(recipe.query)) as door:
             self.mean_ = self._mean(door.release("sum", recipe.query) / recipe.divisor, recipe.query)
         return self
 
-    def plan(self, n_rows: int, n_features: int) -> Plan:
+    def plan(self, n_rows: int, n_features: int, units: Units = ROWS) -> Plan:
         """What a fit would release, with which noise: from public numbers, without any data."""
-        return self._public_recipe(n_rows, n_features).plan
+        return self._public_recipe(n_rows, n_features, units).plan
 
-    def sensitivities(self, n_rows: int, n_features: int) -> dict[str, float]:
-        """How much one row can move the sum, in the norm of its mechanism."""
-        return {"sum": self._public_recipe(n_rows, n_features).sensitivity}
+    def sensitivities(self, n_rows: int, n_features: int, units: Units = ROWS) -> dict[str, float]:
+        """How much one unit can move the sum, in the norm of its mechanism."""
+        return {"sum": self._public_recipe(n_rows, n_features, units).sensitivity}
 
-    def outlook(self, n_rows: int, n_features: int) -> Outlook:
+    def outlook(self, n_rows: int, n_features: int, units: Units = ROWS) -> Outlook:
         """What to expect of a fit: predicted from public numbers, and what it would take where that is bad."""
-        self._public_recipe(n_rows, n_features)
+        self._public_recipe(n_rows, n_features, units)
 
         def predict(n: int, epsilon: float) -> float | None:
-            recipe = self._recipe(n, n_features, epsilon)
+            recipe = self._recipe(n, n_features, units, epsilon)
             mechanism = recipe.plan["sum"].mechanism
             if not isinstance(mechanism, ArsinhNormal):
                 return recipe.noise
             return None if self.second_moment is None else trimmed_noise(mechanism, self.second_moment, n)
 
         trivial = None if self.second_moment is None else math.sqrt(self.second_moment)
-        return outlook(predict, trivial, NOISE, self._divisor(n_rows), self.epsilon, self._budget.delta)
+        return outlook(predict, trivial, NOISE, self._divisor(n_rows, units), self.epsilon, self._budget.delta)
 
-    def _recipe(self, n_rows: int, n_features: int, epsilon: float | None = None) -> _Recipe:
+    def _recipe(self, n_rows: int, n_features: int, units: Units = ROWS, epsilon: float | None = None) -> _Recipe:
         budget = Budget(self.epsilon if epsilon is None else epsilon, self.delta or 0.0)
-        neighbours, n = Neighbours(self.neighbours), self._divisor(n_rows)
+        neighbours, n = Neighbours(self.neighbours), self._divisor(n_rows, units)
         plan = calibrate([Item("sum", self._mechanism(n_features))], budget, neighbours)
         mechanism: Any = plan["sum"].mechanism
         if self.method == "trim":
             check_trimming(neighbours)
             m = trimmed_count(n, mechanism.smoothness)
             limit = trim_limit(self.scale, self.second_moment, n)
-            return _Recipe(TrimmedColumnSum(n, m, limit, mechanism.smoothness, n_features), plan, n - 2 * m)
+            return _Recipe(TrimmedColumnSum(n, m, limit, mechanism.smoothness, n_features), plan, n - 2 * m, units)
         scale = self.scale
         if scale is None:
             unit = ColumnSum(self._map(1.0), n_features)
-            noise = mechanism.noise_std(unit.sensitivity(neighbours, mechanism.norm)) / n
+            noise = mechanism.noise_std(unit.unit_sensitivity(neighbours, mechanism.norm, units)) / n
             n_means = 1 if self.n_nonzero is None else n_features
-            scale = truncation_scale(unit.bounded, self._second_moment, n, noise, n_means)
+            scale = truncation_scale(unit.bounded, self._second_moment, n / units.max_rows, noise, n_means)
             scale *= 1.0 if self.method == "clip" else SCALE_SHARE  # the bias of a clip is as bad as its bound
-        return _Recipe(ColumnSum(self._map(scale), n_features), plan, n)
+        return _Recipe(ColumnSum(self._map(scale), n_features), plan, n, units)
 
-    def _public_recipe(self, n_rows: int, n_features: int) -> _Recipe:
+    def _public_recipe(self, n_rows: int, n_features: int, units: Units = ROWS) -> _Recipe:
         """The recipe for a dataset of that shape, with all parameters checked."""
         self._check_parameters()
         check_count("n_rows", n_rows)
         check_count("n_features", n_features)
-        return self._recipe(n_rows, n_features)
+        return self._recipe(n_rows, n_features, units)
 
     def _mechanism(self, n_features: int) -> Mechanism:
         if self.method == "trim":

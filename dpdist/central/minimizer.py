@@ -29,6 +29,7 @@ from dpdist.central.course import Course, Problem
 from dpdist.central.solvers import automatic
 from dpdist.central.solvers import course as choose
 from dpdist.constraints import Constraint, Penalty
+from dpdist.data import ROWS, Units
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, DataError
 from dpdist.fitting.columns import features, targets
@@ -119,7 +120,8 @@ class Minimizer(PrivateEstimator):
     neighbours : {"replace-one", "add-or-remove-one"}
         Between which datasets the guarantee holds.
     n_public : int, optional
-        Declared number of rows to divide by; required for ``"add-or-remove-one"``, where the true one is private.
+        Declared number of rows to divide by; required where the true one is private: for ``"add-or-remove-one"``, and
+        for units with several rows that do not come unit by unit (`dpdist.data.units`).
     ledger : Ledger or path, optional
         Where the budget is charged. Default: the user's ledger file; in memory for arrays in memory. A clone charges
         the same one; a pickled model keeps the path.
@@ -245,7 +247,7 @@ class Minimizer(PrivateEstimator):
         self._check_parameters()
         dataset = as_dataset(self, X, y)
         prepare = self._prepare_labels(dataset.arrays["y"].dtype)
-        problem = self._problem(dataset.n_rows, self.n_features_in_, dataset.schema.max_rows_per_unit)
+        problem = self._problem(dataset.n_rows, self.n_features_in_, dataset.schema.units)
         course = choose(problem)
         problem.budget.warn_if_delta_is_large(problem.n_rows)
         arrays = {"X": features, "y": prepare}
@@ -260,24 +262,26 @@ class Minimizer(PrivateEstimator):
         self.n_iter_ = course.n_rounds
         return self
 
-    def plan(self, n_rows: int, n_features: int) -> Plan:
+    def plan(self, n_rows: int, n_features: int, units: Units = ROWS) -> Plan:
         """What a fit would release, with which noise: from public numbers, without any data."""
-        problem = self._public_problem(n_rows, n_features)
+        problem = self._public_problem(n_rows, n_features, units)
         return calibrate(choose(problem).items(), problem.budget, problem.neighbours)
 
-    def sensitivities(self, n_rows: int, n_features: int) -> dict[str, float]:
-        """How much one row can move each line of the plan (in the norm of its mechanism), where that is known."""
-        problem = self._public_problem(n_rows, n_features)
+    def sensitivities(self, n_rows: int, n_features: int, units: Units = ROWS) -> dict[str, float]:
+        """How much one unit can move each line of the plan (in the norm of its mechanism), where that is known."""
+        problem = self._public_problem(n_rows, n_features, units)
         course = choose(problem)
         norms = {item.name: item.mechanism.norm for item in course.items()}
-        return {name: q.sensitivity(problem.neighbours, norms[name]) for name, q in course.queries().items()}
+        known = course.queries().items()
+        return {name: q.unit_sensitivity(problem.neighbours, norms[name], units) for name, q in known}
 
-    def outlook(self, n_rows: int, n_features: int) -> Outlook:
+    def outlook(self, n_rows: int, n_features: int, units: Units = ROWS) -> Outlook:
         """What to expect of a fit: predicted from public numbers, and what it would take where that is bad."""
-        problem = self._public_problem(n_rows, n_features)
+        problem = self._public_problem(n_rows, n_features, units)
 
         def predict(n: int, epsilon: float) -> float | None:
-            other = replace(problem, n_rows=n, budget=replace(problem.budget, epsilon=epsilon))
+            n_units = max(1, n // units.max_rows)  # as rounds and steps are decided
+            other = replace(problem, n_rows=n_units, budget=replace(problem.budget, epsilon=epsilon), rows_per_unit=1)
             course = choose(other)
             return course.predicted_error(calibrate(course.items(), other.budget, other.neighbours))
 
@@ -309,25 +313,27 @@ class Minimizer(PrivateEstimator):
         self.coef_ = solutions[0, :d]
         self.intercept_: Any = float(intercept * solutions[0, d]) if intercept else 0.0
 
-    def _public_problem(self, n_rows: int, n_features: int) -> Problem:
+    def _public_problem(self, n_rows: int, n_features: int, units: Units = ROWS) -> Problem:
         """The problem of a dataset of that shape, with all parameters checked."""
         self._check_parameters()
         check_count("n_rows", n_rows)
         check_count("n_features", n_features)
-        return self._problem(n_rows, n_features)
+        return self._problem(n_rows, n_features, units)
 
-    def _problem(self, n_rows: int, n_features: int, rows_per_unit: int = 1) -> Problem:
+    def _problem(self, n_rows: int, n_features: int, units: Units = ROWS) -> Problem:
+        neighbours = Neighbours(self.neighbours)
         size = self.feature_bound or (self.row_norm or math.sqrt(n_features)) / math.sqrt(n_features)
         return Problem(
             loss=self._loss(),
             penalty=self._penalty(),
             constraint=self.constraint,
-            n_rows=self._divisor(n_rows),
+            n_rows=self._divisor(n_rows, units),
             n_features=n_features,
             budget=self._budget,
-            neighbours=Neighbours(self.neighbours),
+            neighbours=neighbours,
+            counted=neighbours is Neighbours.REPLACE_ONE and units.counted,
             n_problems=self._n_problems(),
-            rows_per_unit=rows_per_unit,
+            rows_per_unit=units.max_rows,
             intercept=size if self.fit_intercept else 0.0,
             **{name: getattr(self, name) for name in PUBLIC},
         )

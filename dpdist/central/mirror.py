@@ -163,7 +163,8 @@ def _smoothness(problem: Problem) -> Smoothness:
 def _noise(problem: Problem) -> float:
     """Variance per coordinate of the mean gradient if all of the budget went into one release."""
     mu = gdp_mu(problem.budget.epsilon, problem.budget.delta) / math.sqrt(problem.n_problems)
-    return (norm_gradient(problem).sensitivity(problem.neighbours) / (problem.n_rows * mu)) ** 2
+    sensitivity = norm_gradient(problem).sensitivity(problem.neighbours) * problem.rows_per_unit
+    return (sensitivity / (problem.n_rows * mu)) ** 2
 
 
 def _rounds(problem: Problem, accelerated: bool) -> int:

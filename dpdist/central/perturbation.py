@@ -24,8 +24,8 @@ The rounds are gradient passes over all rows. Their number is the one that is en
 of norm 1 and the logistic loss. It cannot depend on how fast the solver really converges, because everybody sees it. A
 smaller ``n_rounds`` is allowed: the end point is then farther from the minimiser, and noise is added for that.
 
-Under add-or-remove-one the number of rows is private, and a number of rounds is enough for so many rows only: a small
-share of the budget buys a bound of it first.
+Under add-or-remove-one, or where units own several rows in any places, the number of rows is private, and a number of
+rounds is enough for so many rows only: a small share of the budget buys a bound of it first.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ from dpdist.errors import BudgetError, MissingBound
 from dpdist.fitting.door import Door
 from dpdist.fitting.parameters import choice
 from dpdist.privacy.accounting import gdp_mu
-from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.calibration import calibrate
 from dpdist.privacy.mechanisms import Gaussian
 from dpdist.privacy.perturbation import OUTPUT_SHARE, ObjectivePerturbation, UpperBound
@@ -101,18 +100,13 @@ class Perturbation(Course):
         return self.problem.strong_convexity * self.problem.n_rows
 
     @property
-    def counted(self) -> bool:
-        """Whether the number of rows is public."""
-        return self.problem.neighbours is Neighbours.REPLACE_ONE
-
-    @property
     def delta(self) -> float:
         """What one minimiser may have of delta."""
-        rest = 1.0 if self.counted else 1 - ROWS_DELTA
+        rest = 1.0 if self.problem.counted else 1 - ROWS_DELTA
         return self.problem.budget.delta * rest / self.problem.n_problems * (1 - 1e-12)
 
     def items(self) -> Sequence[Item]:
-        if self.counted:
+        if self.problem.counted:
             return [self.minimum()]
         bound = UpperBound(ROWS_DELTA * self.problem.budget.delta * (1 - 1e-12))
         return [Item("row bound", bound, share=ROWS_SHARE[self.name]), self.minimum()]
@@ -120,8 +114,8 @@ class Perturbation(Course):
     def queries(self) -> Mapping[str, Query]:
         problem = self.problem
         plan = calibrate(self.items(), problem.budget, problem.neighbours)
-        known: dict[str, Query] = {} if self.counted else {"row bound": RowCount()}
-        return {**known, "minimum": self.query(plan, problem.n_rows, None)} if self.counted else known
+        known: dict[str, Query] = {} if self.problem.counted else {"row bound": RowCount()}
+        return {**known, "minimum": self.query(plan, problem.n_rows, None)} if self.problem.counted else known
 
     def solve(self, door: Door) -> Vector:
         n_rows = door.n_rows
@@ -143,7 +137,7 @@ class Perturbation(Course):
         return problem.loss.smoothness(problem.row_norm) / problem.n_parameters
 
     def _rounds_until(self, tolerance: float, ridge: float, term: float = 0.0) -> int:
-        objective = self.objective(math.ceil(self.problem.n_rows * (1.0 if self.counted else MORE_ROWS)), ridge)
+        objective = self.objective(math.ceil(self.problem.n_rows * (1.0 if self.problem.counted else MORE_ROWS)), ridge)
         return rounds_until(tolerance, objective.smoothness, ridge, objective.farthest(term))
 
 

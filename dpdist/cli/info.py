@@ -49,7 +49,10 @@ def stored_id(location: str) -> str | None:
 
 
 def describe(location: str) -> tuple[Dataset, dict[str, Any]]:
-    """Open a dataset without writing to it, and list what is public about it as plain JSON."""
+    """Open a dataset without writing to it, and list what is public about it as plain JSON.
+
+    Where the number of rows is private (`dpdist.data.units`) it is null, as is whatever would tell it.
+    """
     from dpdist.data import Dataset
     from dpdist.data.schema import ATTRIBUTE
     from dpdist.data.stores import shown
@@ -59,24 +62,30 @@ def describe(location: str) -> tuple[Dataset, dict[str, Any]]:
     # A store without an id would be given one at this opening; with a read-only group and a name that stays out.
     dataset = Dataset.open(group) if has_id else Dataset.open(group, dataset_id="none")
     schema = dataset.schema
+    counted = schema.units.counted
     # Sizes are those of the schema: how many bytes the chunks take tells counts of values, and labels letter by letter.
     arrays = {
-        name: {"dtype": spec.dtype, "shape": list(spec.shape), "bytes": spec.row_bytes * spec.n_rows}
+        name: {
+            "dtype": spec.dtype,
+            "shape": [spec.n_rows if counted else None, *spec.shape[1:]],
+            "bytes": spec.row_bytes * spec.n_rows if counted else None,
+        }
         for name, spec in schema.arrays.items()
     }
     return dataset, {
         "location": shown(group),
         "id": dataset.id if has_id else None,
         "edition": schema.edition,
-        "n_rows": dataset.n_rows,
+        "n_rows": dataset.n_rows if counted else None,
         "unit": schema.unit,
         "max_rows_per_unit": schema.max_rows_per_unit,
+        "grouped": schema.grouped,
         "row_order": schema.row_order,
         "arrays": arrays,
         "columns": {name: list(columns) for name, columns in schema.columns.items()},
-        "partitions": len(dataset.partitions),
-        "partition_bytes": dataset.partition_bytes,
-        "bytes": dataset.nbytes,
+        "partitions": len(dataset.partitions) if counted else None,
+        "partition_bytes": dataset.partition_bytes if counted else None,
+        "bytes": dataset.nbytes if counted else None,
         "zarr_format": group.metadata.zarr_format,
     }
 
@@ -93,7 +102,9 @@ def command(dataset: str, verify: bool, json_: bool) -> None:
     the account of the dataset, and the random edition that rows get when they are written: no run goes on with
     those of another. No value is shown, nor how many bytes the store takes, which would tell counts of values (of
     strings 16 bytes are counted each); and nothing is written. The number of rows is public where neighbours are
-    made by replacing one unit's data; keep it to yourself where they are made by adding or removing one.
+    made by replacing one unit's data; keep it to yourself where they are made by adding or removing one. It is
+    private, and not shown, where one unit may own any number of rows up to a bound: 'dpdist ingest --unit' writes
+    equally many of each, so that it is public again.
 
     With --verify every chunk is read and decoded as well. This finds chunks that are missing, cut short, or do not
     match their checksum (datasets that dpdist wrote have checksums; a flipped bit in another store may pass). Exit
@@ -124,24 +135,35 @@ def _verify(dataset: Dataset) -> None:
             source.verify(first, last)
 
 
+def _length(n: int | None) -> str:
+    return "private" if n is None else f"{n:,}"
+
+
 def _text(facts: dict[str, Any]) -> str:
-    unit, most = facts["unit"], facts["max_rows_per_unit"]
+    from dpdist.data import Units
+
+    units = Units(facts["unit"], facts["max_rows_per_unit"], facts["grouped"])
+    rows = partitions = size_of = "private"
+    if facts["n_rows"] is not None:
+        rows = f"{facts['n_rows']:,}" + (f", of {facts['n_rows'] // units.max_rows:,} units" if units.grouped else "")
+        partitions = f"{facts['partitions']:,}, of up to {size(facts['partition_bytes'])}"
+        size_of = f"{size(facts['bytes'])} in memory"
     no_id = "none yet; the store gets one when it is first opened for a run or for 'dpdist budget set'"
     lines = [
         ("Dataset", facts["location"]),
         ("Id", facts["id"] or no_id),
         *([("Edition", facts["edition"])] if facts["edition"] else []),
-        ("Rows", f"{facts['n_rows']:,}"),
-        ("Privacy unit", f"{unit}, with at most {most} rows each" if most > 1 else f"{unit}, with one row each"),
+        ("Rows", rows),
+        ("Privacy unit", str(units)),
         ("Row order", facts["row_order"]),
-        ("Partitions", f"{facts['partitions']:,}, of up to {size(facts['partition_bytes'])}"),
-        ("Size", f"{size(facts['bytes'])} in memory"),
+        ("Partitions", partitions),
+        ("Size", size_of),
         ("Zarr format", str(facts["zarr_format"])),
     ]
     if facts.get("verified"):
         lines.append(("Verified", "every chunk can be read"))
     arrays = [
-        {"name": name, "dtype": array["dtype"], "shape": " x ".join(f"{n:,}" for n in array["shape"])}
+        {"name": name, "dtype": array["dtype"], "shape": " x ".join(map(_length, array["shape"]))}
         for name, array in facts["arrays"].items()
     ]
     parts = [as_list(lines), as_table(arrays, {"name": "Array", "dtype": "Type", "shape": "Shape"})]

@@ -5,5 +5,9 @@ from dpdist.data.folds import Fold
 from dpdist.data.ingestion import Ingested, Progress, ingest
 from dpdist.data.schema import ArraySpec, Schema
 from dpdist.data.sources import Source, verify_rows
+from dpdist.data.units import ROWS, Units
 
-__all__ = ["ArraySpec", "Dataset", "Fold", "Ingested", "Progress", "Schema", "Source", "ingest", "verify_rows"]
+__all__ = [
+    "ROWS", "ArraySpec", "Dataset", "Fold", "Ingested", "Progress", "Schema", "Source", "Units", "ingest",
+    "verify_rows",
+]  # fmt: skip

@@ -115,6 +115,7 @@ class Dataset:
         dataset_id: str | None = None,
         unit: str = "row",
         max_rows_per_unit: int = 1,
+        grouped: bool = False,
         row_order: RowOrder = "unknown",
         compression: Compression = "none",
         storage_options: dict[str, Any] | None = None,
@@ -135,6 +136,10 @@ class Dataset:
             the dataset to go on with its ledger.
         unit, max_rows_per_unit : str, int
             The privacy unit and how many rows it may own.
+        grouped : bool
+            Whether the rows come unit by unit, exactly ``max_rows_per_unit`` for each (`dpdist.data.units`).
+            Otherwise the number of rows is private where a unit may own several, and only sums can be had, divided by
+            a declared ``n_public``.
         row_order : {"arrival", "permuted", "unknown"}
             How the order of the rows came about; it must not depend on private values for `split` to be sound.
         compression : {"none", "zstd"}
@@ -148,6 +153,7 @@ class Dataset:
             arrays={name: source.spec for name, source in sources.items()},
             unit=unit,
             max_rows_per_unit=max_rows_per_unit,
+            grouped=grouped,
             row_order=row_order,
             partition_rows=partition_rows,
         )
@@ -175,7 +181,7 @@ class Dataset:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
+        """Number of rows; not for showing where `dpdist.data.schema.Schema.counted` is false."""
         return self._schema.n_rows
 
     @property
@@ -246,9 +252,10 @@ class Dataset:
         Raises
         ------
         BudgetError
-            For `Neighbours.ADD_OR_REMOVE_ONE`, under which positions shift.
+            For `Neighbours.ADD_OR_REMOVE_ONE`, under which positions shift, and where a unit's rows may stand anywhere.
         """
-        return split_slots(self.n_rows, n_folds, neighbours)
+        self._schema.units.need_counted("folds are ranges of rows")
+        return split_slots(self.n_rows, n_folds, neighbours, self._schema.max_rows_per_unit)
 
     def verify(self, names: Iterable[str] | None = None) -> None:
         """Read every stored chunk of the arrays (all, or ``names``) once; `DataError` names the first bad one."""
@@ -257,25 +264,27 @@ class Dataset:
 
     def __repr__(self) -> str:
         where = "in memory" if self.in_memory else self._location
-        lines = [f"Dataset(id={self.id!r}, n_rows={self.n_rows}, partitions={len(self.partitions)}, {where})"]
-        lines += [f"  {name}: {spec.dtype} {spec.shape}" for name, spec in self._schema.arrays.items()]
+        size = f"{self.n_rows}, partitions={len(self.partitions)}" if self._schema.units.counted else "private"
+        lines = [f"Dataset(id={self.id!r}, n_rows={size}, {where})"]
+        for name, spec in self._schema.arrays.items():
+            rows, *rest = self._schema.shown_shape(name)
+            lines.append(f"  {name}: {spec.dtype} ({', '.join(map(str, [rows, *rest]))}{'' if rest else ','})")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         schema = self._schema
-        owner = "" if schema.max_rows_per_unit == 1 else f", with at most {schema.max_rows_per_unit} rows each"
         public = [
-            ("rows", self.n_rows),
-            ("privacy unit", schema.unit + owner),
+            ("rows", self.n_rows if schema.units.counted else "private"),
+            ("privacy unit", str(schema.units)),
             ("row order", schema.row_order),
-            ("partitions", len(self.partitions)),
+            ("partitions", len(self.partitions) if schema.units.counted else "private"),
             ("stored", "in memory" if self.in_memory else self._location),
         ]
         arrays = [
             {
                 "array": name,
                 "dtype": spec.dtype,
-                "shape": " x ".join(map(str, spec.shape)),
+                "shape": " x ".join(map(str, schema.shown_shape(name))),
                 "columns": ", ".join(schema.columns.get(name, ())) or None,
             }
             for name, spec in schema.arrays.items()

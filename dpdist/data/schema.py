@@ -1,7 +1,9 @@
 """The public description of a dataset: names, shapes, dtypes, the privacy unit, the row order and a random id.
 
-Everything in a `Schema` is public under replace-one (the row count included); nothing in it is computed from a
-value. It is stored as the group attribute ``"dpdist"`` of the Zarr group that holds the arrays.
+Everything in a `Schema` is public under replace-one; nothing in it is computed from a value. It is stored as the group
+attribute ``"dpdist"`` of the Zarr group that holds the arrays. The one exception is the number of rows where units may
+own several of them and the rows do not come unit by unit (`dpdist.data.units`): it tells how many rows somebody has, so
+nothing shows it and nothing is computed with it.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
+from dpdist.data.units import Units
 from dpdist.errors import DataError
 
 ATTRIBUTE = "dpdist"
@@ -96,6 +99,8 @@ class Schema:
         What one privacy unit is: ``"row"``, or the name of the owner ("patient", "household") of several rows.
     max_rows_per_unit : int
         Public bound on the rows of one unit.
+    grouped : bool
+        Whether the rows come unit by unit, ``max_rows_per_unit`` for each; see `dpdist.data.units`.
     row_order : {"arrival", "permuted", "unknown"}
         How the stored order came about. Positional folds need an order that does not depend on private values.
     complete : bool
@@ -113,6 +118,7 @@ class Schema:
     arrays: Mapping[str, ArraySpec]
     unit: str = "row"
     max_rows_per_unit: int = 1
+    grouped: bool = False
     row_order: RowOrder = "unknown"
     complete: bool = False
     partition_rows: int | None = None
@@ -142,6 +148,12 @@ class Schema:
             raise DataError('unit must name the privacy unit, for example "row" or "patient"')
         if not (isinstance(self.max_rows_per_unit, int) and self.max_rows_per_unit >= 1):
             raise DataError(f"max_rows_per_unit must be an integer >= 1, got {self.max_rows_per_unit!r}")
+        if self.grouped and self.n_rows % self.max_rows_per_unit:
+            raise DataError(
+                f"there are {self.n_rows} rows; grouped=True says that they come unit by unit, "
+                f"{self.max_rows_per_unit} for each, so expected a multiple of it. Fill up units that own fewer rows "
+                "with copies of them or with null rows (NaN)"
+            )
         if self.partition_rows is not None and not (isinstance(self.partition_rows, int) and self.partition_rows >= 1):
             raise DataError(f"partition_rows must be an integer >= 1, got {self.partition_rows!r}")
         if not (self.edition is None or (isinstance(self.edition, str) and self.edition)):
@@ -151,8 +163,18 @@ class Schema:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows (public under replace-one)."""
+        """Number of rows: public under replace-one, but see `dpdist.data.units.Units.counted`."""
         return next(iter(self.arrays.values())).n_rows
+
+    @property
+    def units(self) -> Units:
+        """The privacy unit, how many rows it may own and where these stand."""
+        return Units(self.unit, self.max_rows_per_unit, self.grouped)
+
+    def shown_shape(self, name: str) -> tuple[int | str, ...]:
+        """Shape of an array, with a word in place of a number of rows that is private."""
+        rows, *rest = self.arrays[name].shape
+        return (rows if self.units.counted else "private", *rest)
 
     def select(self, names: Mapping[str, str]) -> Schema:
         """Schema of a view whose arrays are called ``new`` for each ``{new: old}``."""
@@ -169,6 +191,7 @@ class Schema:
             "id": self.id,
             "unit": self.unit,
             "max_rows_per_unit": self.max_rows_per_unit,
+            "grouped": self.grouped,
             "n_rows": self.n_rows,
             "row_order": self.row_order,
             "complete": self.complete,
@@ -202,6 +225,7 @@ class Schema:
                 arrays=arrays,
                 unit=stored["unit"],
                 max_rows_per_unit=stored["max_rows_per_unit"],
+                grouped=bool(stored.get("grouped", False)),
                 row_order=stored["row_order"],
                 complete=bool(stored["complete"]),
                 partition_rows=stored["partition_rows"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpdist.data import Schema
+from dpdist.data import Units
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError
 from dpdist.privacy.attention import CentreOfAttention
@@ -13,33 +13,41 @@ from dpdist.privacy.releases import Poisson
 from dpdist.privacy.reported import Reported
 
 
-def check_plannable(item: Item, schema: Schema) -> None:
+def check_plannable(item: Item, units: Units) -> None:
     """Refuse what would be accounted for something else than what is done."""
     if not isinstance(item.sampling, Poisson | None):
         raise BudgetError(
             f"item {item.name!r}: batches are drawn row by row, so they are Poisson(rate); "
             f"{item.sampling!r} would be accounted for another draw than the one that is made"
         )
-    if schema.max_rows_per_unit > 1 and (item.sampling is not None or item.fold is not None):
+    if item.sampling is not None:
+        units.need_counted(f"item {item.name!r} is asked of a sample, in which rows of one {units.name} stay together")
+    if item.fold is not None:
+        units.need_counted(f"item {item.name!r} is asked of a fold, which holds all rows of a {units.name} or none")
+    if units.max_rows == 1:
+        return
+    several = f"item {item.name!r}: one {units.name} may own several rows of this dataset"
+    if isinstance(item.mechanism, Reported):
+        check_one_report(units)
+    if isinstance(item.mechanism, ObjectivePerturbation):
         raise BudgetError(
-            f"item {item.name!r}: one {schema.unit} may own several rows of this dataset. They can be drawn apart and "
-            "lie in different folds, so neither amplification by sampling nor parallel composition holds. "
-            "Release it on all rows"
+            f"{several}, and the linear term of a perturbed objective hides one row only. Use solver='gradient' or "
+            "solver='output'"
         )
-    if schema.max_rows_per_unit > 1 and isinstance(item.mechanism, Reported):
+    if hasattr(type(item.mechanism), "smoothness"):
         raise BudgetError(
-            f"item {item.name!r}: in the local model every row sends a report, and one {schema.unit} may own several "
-            f"rows of this dataset: keep one row per {schema.unit} (dpdist ingest --max-rows 1)"
+            f"{several}, and noise that follows the data ({type(item.mechanism).__name__}) is proved where neighbours "
+            f"differ in one row. Truncate instead of trimming, or keep one row per {units.name} (dpdist ingest "
+            "--max-rows 1)"
         )
-    if schema.max_rows_per_unit > 1 and isinstance(item.mechanism, ObjectivePerturbation):
+
+
+def check_one_report(units: Units) -> None:
+    """Refuse users who would report once for each of their rows."""
+    if units.max_rows > 1:
         raise BudgetError(
-            f"item {item.name!r}: one {schema.unit} may own several rows of this dataset, and the linear term of a "
-            "perturbed objective hides one row only. Use solver='gradient' or solver='output'"
-        )
-    if schema.max_rows_per_unit > 1 and isinstance(item.mechanism, CentreOfAttention):
-        raise BudgetError(
-            f"item {item.name!r}: one {schema.unit} may own several rows of this dataset, hence change several blocks, "
-            "and the centre of attention hides one changed block only. Use combine='clipped-mean'"
+            f"in the local model every row sends a report, and one {units.name} may own several rows of this dataset: "
+            f"keep one row per {units.name} (dpdist ingest --max-rows 1)"
         )
 
 
@@ -53,19 +61,24 @@ def check_reported(item: Item, query: Query) -> None:
         )
 
 
-def sensitivity_of(item: Item, query: Query, neighbours: Neighbours) -> float:
-    """The query's sensitivity in the norm of the mechanism, if it is what the accounting rests on."""
-    sensitivity = query.sensitivity(neighbours, item.mechanism.norm)
-    is_plain_sum = query.is_sum and sensitivity >= neighbours.sum_factor * query.bound
+def sensitivity_of(item: Item, query: Query, neighbours: Neighbours, units: Units) -> float:
+    """The query's sensitivity to one unit in the norm of the mechanism, if it is what the accounting rests on."""
+    sensitivity = query.unit_sensitivity(neighbours, item.mechanism.norm, units)
+    is_plain_sum = query.is_sum and sensitivity >= neighbours.sum_factor * query.bound * units.max_rows
     if item.sampling is not None and not is_plain_sum:
         raise BudgetError(
             f"{type(query).__name__} is not a sum with {neighbours.sum_factor} times the bound of a row as its "
             "sensitivity; amplification by sampling is proved for such sums only. Release it on all rows"
         )
+    if isinstance(item.mechanism, CentreOfAttention) and query.steps(units) > 1:
+        raise BudgetError(
+            f"one {units.name} may change several of the points that {type(query).__name__} gives, and the centre of "
+            "attention hides one changed point only"
+        )
     return sensitivity
 
 
-def check_smooth(item: Item, query: Query, neighbours: Neighbours, rows_per_unit: int) -> None:
+def check_smooth(item: Item, query: Query, neighbours: Neighbours) -> None:
     """Refuse noise that follows the data unless the query's bound is as smooth as the mechanism's proof needs."""
     proved: float | None = getattr(item.mechanism, "smoothness", None)
     if proved is None and query.smoothness is None:
@@ -76,8 +89,8 @@ def check_smooth(item: Item, query: Query, neighbours: Neighbours, rows_per_unit
             f"{type(query).__name__} has a smooth bound for t = {query.smoothness}, {kind} needs t <= {proved}: "
             "use the two that belong together"
         )
-    if neighbours is not Neighbours.REPLACE_ONE or rows_per_unit > 1:
+    if neighbours is not Neighbours.REPLACE_ONE:
         raise BudgetError(
             f"{kind} is proved where neighbours differ in one row of a public number of rows: use "
-            "neighbours='replace-one', and a dataset in which a unit owns one row"
+            "neighbours='replace-one'"
         )

@@ -171,19 +171,25 @@ class Coordinator:
         if self._plan is not None:
             raise BudgetError("this coordinator has a plan already; make a new Coordinator for another run")
         for item in items:
-            check_plannable(item, self.dataset.schema)
+            check_plannable(item, self.dataset.schema.units)
         plan = calibrate(items, self.budget, self.neighbours)
         self._ledger.can_afford(self.dataset.id, self._charge_of(plan), run_id=self.run_id, digest=self._digest(plan))
         self._plan = plan
         self._run = self._journal.open(self.run_id)
-        public = self.neighbours is Neighbours.REPLACE_ONE
-        progress.tell(progress.Planned(self.run_id, self.dataset.id, plan, self.dataset.n_rows if public else None))
+        progress.tell(progress.Planned(self.run_id, self.dataset.id, plan, self.n_rows))
         return plan
+
+    @property
+    def n_rows(self) -> int | None:
+        """How many rows there are, where that is public."""
+        public = self.neighbours is Neighbours.REPLACE_ONE and self.dataset.schema.units.counted
+        return self.dataset.n_rows if public else None
 
     @property
     def guarantee(self) -> Guarantee:
         """What holds once the plan is carried out, whether or not every release of it was used."""
-        return self._planned().guarantee(simulation=self.simulation, unit=self.dataset.schema.unit)
+        units = self.dataset.schema.units
+        return self._planned().guarantee(self.simulation, units.name, units.max_rows)
 
     @forgetful
     def release(self, query: Query, item: Item, state: Any = None, rows: Fold | None = None) -> NDArray[np.float64]:
@@ -200,8 +206,8 @@ class Coordinator:
             The fold to ask; must be the one that the plan charged. Default: all rows.
         """
         query.check_rows(self.dataset.n_rows)
-        sensitivity = sensitivity_of(item, query, self.neighbours) * self.dataset.schema.max_rows_per_unit
-        check_smooth(item, query, self.neighbours, self.dataset.schema.max_rows_per_unit)
+        sensitivity = sensitivity_of(item, query, self.neighbours, self.dataset.schema.units)
+        check_smooth(item, query, self.neighbours)
         check_reported(item, query)
         index = self._take(item, rows)
         release_id = self._release_id(index, query, item)
@@ -314,7 +320,7 @@ class Coordinator:
         if item.sampling is None:
             return None
         key = os.urandom(16) if self._run_key is None else self._stream("batch", query, item, index).key
-        return Batch(key, item.sampling.rate)
+        return Batch(key, item.sampling.rate, self.dataset.schema.max_rows_per_unit)
 
     def _stream(self, purpose: str, query: Query, item: Item, index: int) -> Stream:
         """Simulated randomness: the key holds everything that changes the meaning of the draw."""

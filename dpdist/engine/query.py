@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.data import Units
 from dpdist.errors import BudgetError
 from dpdist.kernels.grid import add_units
 from dpdist.privacy.bits import Bits
@@ -122,6 +123,21 @@ class Query(abc.ABC):
     def sensitivity(self, neighbours: Neighbours, norm: float | None = None) -> float:
         """Largest change of `statistic` between neighbours, in data units and in ``norm`` (default: its own)."""
         return neighbours.sum_factor * self.bound * self._conversion(self.norm if norm is None else norm)
+
+    def unit_sensitivity(self, neighbours: Neighbours, norm: float | None, units: Units) -> float:
+        """Largest change of `statistic` where the rows of one *unit* change, as `sensitivity` is of one row.
+
+        A unit with k rows in k places changes one row after another. Where the number of its rows may change as well,
+        some of these steps add or remove a row, and the query has to have a bound for that.
+        """
+        sensitivity = self.sensitivity(neighbours, norm)
+        if not units.counted:
+            sensitivity = max(sensitivity, self.sensitivity(Neighbours.ADD_OR_REMOVE_ONE, norm))
+        return sensitivity * self.steps(units)
+
+    def steps(self, units: Units) -> int:
+        """How many times its sensitivity one unit may move the statistic: once for every row that it may own."""
+        return units.max_rows
 
     def statistic(self, total: NDArray[Any]) -> tuple[NDArray[Any], float]:
         """What is released, as ``(integers, grid)``: by default the sum itself."""

@@ -3,6 +3,9 @@
 The draw of a row depends on the round's key and on the row's global position only (counter-based, one stream block of
 4096 rows at a time), so another partitioning, a retry or a worker's death chooses the same rows. The size of the batch
 is secret: estimates divide by its expectation.
+
+Where a unit owns several rows they are drawn together, by the position of the unit: amplification by sampling is about
+whose data are in the batch.
 """
 
 from __future__ import annotations
@@ -19,11 +22,13 @@ BLOCK = 4096
 class Batch:
     """The batch of one round.
 
-    ``key`` must stay with the coordinator and the tasks of the round: it tells who was drawn.
+    ``key`` must stay with the coordinator and the tasks of the round: it tells who was drawn. ``rows_per_unit`` rows
+    that stand side by side are drawn together.
     """
 
     key: bytes
     rate: float
+    rows_per_unit: int = 1
 
     def __repr__(self) -> str:
         return f"Batch(rate={self.rate})"
@@ -31,15 +36,16 @@ class Batch:
     def rows(self, start: int, stop: int) -> NDArray[np.int64]:
         """Positions within ``[start, stop)``, counted from ``start``, of the rows in the batch.
 
-        A row is in when 32 random bits fall below ``floor(rate * 2**32)``; rounding the rate down by at most
+        A unit is in when 32 random bits fall below ``floor(rate * 2**32)``; rounding the rate down by at most
         ``2**-32`` only lowers the privacy cost.
         """
-        threshold = int(self.rate * 2**32)
-        first = start // BLOCK
-        words = [self._block(b) for b in range(first, -(-stop // BLOCK))]
+        threshold, k = int(self.rate * 2**32), self.rows_per_unit
+        first = start // k // BLOCK
+        words = [self._block(b) for b in range(first, -(-stop // (k * BLOCK)))]
         if not words:
             return np.empty(0, dtype=np.int64)
-        chosen = np.flatnonzero(np.concatenate(words) < threshold) + first * BLOCK
+        units = np.flatnonzero(np.concatenate(words) < threshold) + first * BLOCK
+        chosen = (units[:, None] * k + np.arange(k)).ravel()
         return chosen[(chosen >= start) & (chosen < stop)] - start
 
     def _block(self, block: int) -> NDArray[np.uint32]:

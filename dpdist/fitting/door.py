@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from dpdist.data import Fold
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.query import Query
-from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.plan import Item, Plan
 
 Vector = NDArray[np.float64]
@@ -51,8 +50,7 @@ class Door:
     @property
     def n_rows(self) -> int | None:
         """How many rows there are, where that is public."""
-        public = self._coordinator.neighbours is Neighbours.REPLACE_ONE
-        return self._coordinator.dataset.n_rows if public else None
+        return self._coordinator.n_rows
 
     @property
     def noise_std(self) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 
 from sklearn.base import clone
 
-from dpdist.data import Dataset
+from dpdist.data import ROWS, Dataset, Units
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.progress import Asked, Event, Released, watching
 from dpdist.engine.shards import Prepare
@@ -40,7 +40,7 @@ class PrivateEstimator(ReadableFit):
     neighbours : {"replace-one", "add-or-remove-one"}
         Between which datasets the guarantee holds.
     n_public : int, optional
-        Declared number of rows to divide by; required for ``"add-or-remove-one"``, where the true one is private.
+        Declared number of rows to divide by; required where the true one is private.
     ledger : Ledger or path, optional
         Where the budget is charged.
     cluster : str, Client or cluster, optional
@@ -122,10 +122,19 @@ class PrivateEstimator(ReadableFit):
             self.releases_ = coordinator.releases
             self.history_ = door.history
 
-    def _divisor(self, n_rows: int) -> int:
+    def _check_units(self, units: Units) -> None:
+        """Refuse a dataset by whose rows it has, before anything is said about how many there are."""
+
+    def _divisor(self, n_rows: int, units: Units = ROWS) -> int:
         """The public number that sums over the rows are divided by."""
         if self.n_public is not None:
             return self.n_public
+        if not units.counted:
+            raise MissingBound(
+                f"how many rows there are is private where one {units.name} may own 0 to {units.max_rows} of them: "
+                "declare n_public, about how many there are and known without counting, to divide by. Or write the "
+                f"dataset anew with dpdist ingest --unit, which gives each {units.name} {units.max_rows} rows"
+            )
         if Neighbours(self.neighbours) is Neighbours.ADD_OR_REMOVE_ONE:
             raise MissingBound(
                 "neighbours='add-or-remove-one' keeps the number of rows private: declare n_public, the number to "

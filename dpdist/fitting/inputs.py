@@ -37,6 +37,7 @@ def as_dataset(estimator: Any, X: Any, y: Any = None, *, labels: bool = True) ->
                 "name them with dataset.select(X=..., y=...)"
             )
         dataset = X
+        estimator._check_units(dataset.schema.units)
     else:
         if labels and y is None:
             raise DataError(
@@ -50,9 +51,9 @@ def as_dataset(estimator: Any, X: Any, y: Any = None, *, labels: bool = True) ->
         dataset = Dataset.from_arrays(X=X, **columns)
     shape = dataset.arrays["X"].shape
     if len(shape) != 2:
-        raise _not_two_dimensional(shape)
+        raise _not_two_dimensional(dataset.schema.shown_shape("X"))
     if labels and dataset.arrays["y"].shape[1:] not in ((), (1,)):
-        raise DataError(f"y must have one label per row, got shape {dataset.arrays['y'].shape}")
+        raise DataError(f"y must have one label per row, got shape {dataset.schema.shown_shape('y')}")
     if isinstance(X, Dataset) or _is_dask(X):
         estimator.n_features_in_ = shape[1]
         if hasattr(estimator, "feature_names_in_"):  # of an earlier fit to a frame

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.data import Dataset
+from dpdist.data import ROWS, Dataset, Units
 from dpdist.data.folds import split_slots
+from dpdist.engine.checks import check_one_report
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError
 from dpdist.fitting.door import Door
@@ -85,11 +86,15 @@ class LocalEstimator(PrivateEstimator):
         self._check_parameters()
         return self._protocols(n_rows, n_features)[group]
 
-    def plan(self, n_rows: int, n_features: int) -> Plan:
+    def plan(self, n_rows: int, n_features: int, units: Units = ROWS) -> Plan:
         """What a fit would ask, at which cost: from public numbers, without any data."""
+        self._check_units(units)
         self._check_parameters()
         protocols = self._protocols(n_rows, n_features)
         return calibrate(_items(protocols), _budget(protocols))
+
+    def _check_units(self, units: Units) -> None:
+        check_one_report(units)
 
     @contextmanager
     def _questions(

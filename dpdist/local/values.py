@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.data import Dataset
+from dpdist.engine.checks import check_one_report
 from dpdist.errors import DataError
 
 
@@ -31,6 +32,7 @@ def one_column(X: Any, y: Any = None) -> Dataset:
             raise DataError(
                 f"the dataset has arrays {sorted(X.arrays)} but no 'X'; name one with dataset.select(X=...)"
             )
+        check_one_report(X.schema.units)
         dataset = X
     else:
         given = {"X": _array(X, "X")} | ({} if y is None else {"y": _array(y, "y")})

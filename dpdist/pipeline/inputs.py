@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.data import Dataset
+from dpdist.data import ROWS, Dataset, Units
 from dpdist.data.schema import ATTRIBUTE, Schema
 from dpdist.data.stores import open_to_read, shown
 from dpdist.errors import DataError
@@ -55,14 +55,9 @@ class Size:
     remote: bool = False
 
     @property
-    def unit(self) -> str:
+    def units(self) -> Units:
         """Whose data one neighbour differs in."""
-        return "row" if self.schema is None else self.schema.unit
-
-    @property
-    def max_rows_per_unit(self) -> int:
-        """Rows that one unit may own."""
-        return 1 if self.schema is None else self.schema.max_rows_per_unit
+        return ROWS if self.schema is None else self.schema.units
 
 
 def source(job: Job) -> str:

@@ -9,7 +9,9 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Any
 
+from dpdist.data import Units
 from dpdist.data.folds import split_slots
+from dpdist.engine.checks import check_plannable
 from dpdist.engine.coordinator import RESIDENT_SHARE
 from dpdist.engine.local import capacity
 from dpdist.engine.shards import streamed_bytes
@@ -62,7 +64,7 @@ def dry_run_job(job: Job, *, cluster: Any = None) -> dict[str, Any]:
 
 def _shown(job: Job, size: Size, plan: Plan) -> Size:
     """How much memory the rows take would tell how many there are: where that is private, count the declared number."""
-    return size if _public(plan) else inputs.to_be_written(job.params["n_public"], size.n_features)
+    return size if _public(plan, size) else inputs.to_be_written(job.params["n_public"], size.n_features)
 
 
 def checked(job: Job, size: Size) -> tuple[Any, Plan]:
@@ -71,7 +73,15 @@ def checked(job: Job, size: Size) -> tuple[Any, Plan]:
         model = make_estimator(job)
         if "generate" in job.data:
             PROBLEMS[job.data["generate"]].check(model, job.data)
-        return model, model.plan(size.n_rows, size.n_features)
+        plan = model.plan(size.n_rows, size.n_features, **_of_units(size))
+    for item in plan.items:
+        check_plannable(item, size.units)
+    return model, plan
+
+
+def _of_units(size: Size) -> dict[str, Units]:
+    """What an estimator's ``plan``, ``sensitivities`` and ``outlook`` need to know where units own several rows."""
+    return {} if size.units.max_rows == 1 else {"units": size.units}
 
 
 def passes(plan: Plan, names: Sequence[str]) -> float:
@@ -131,10 +141,10 @@ def _planned(job: Job, size: Size) -> tuple[dict[str, Any], Plan]:
         "data": {
             "source": inputs.source(job),
             "id": size.dataset_id,
-            "n_rows": size.n_rows if _public(plan) else None,
+            "n_rows": size.n_rows if _public(plan, size) else None,
             "n_features": size.n_features,
         },
-        "guarantee": plan.guarantee(simulation, size.unit).to_dict(),
+        "guarantee": plan.guarantee(simulation, size.units.name, size.units.max_rows).to_dict(),
         "simulation": simulation,
         "plan": {"accountant": plan.accountant, "items": _lines(model, plan, size)},
         "releases": plan.n_releases,
@@ -153,15 +163,16 @@ def _lines(model: Any, plan: Plan, size: Size) -> list[dict[str, Any]]:
     if hasattr(model, "protocol"):
         return _lines_of_reports(model, plan, size)
     tell = getattr(model, "sensitivities", None)
-    sensitivities: Mapping[str, float] = {} if tell is None else tell(size.n_rows, size.n_features)
+    sensitivities: Mapping[str, float] = {}
+    if tell is not None:
+        sensitivities = tell(size.n_rows, size.n_features, **_of_units(size))
     lines = []
     for item, line in zip(plan.items, plan.describe(), strict=True):
         sensitivity = sensitivities.get(item.name)
-        scaled = None if sensitivity is None else sensitivity * size.max_rows_per_unit
         per_unit = float(item.mechanism.noise_std(1.0))
         multiplier = None if math.isnan(per_unit) else per_unit  # NaN: the scale of the noise follows the data
-        noise = None if scaled is None or multiplier is None else float(item.mechanism.noise_std(scaled))
-        lines.append({**line, "sensitivity": scaled, "noise_std": noise, "noise_multiplier": multiplier})
+        noise = None if sensitivity is None or multiplier is None else float(item.mechanism.noise_std(sensitivity))
+        lines.append({**line, "sensitivity": sensitivity, "noise_std": noise, "noise_multiplier": multiplier})
     return lines
 
 
@@ -177,7 +188,7 @@ def _lines_of_reports(model: Any, plan: Plan, size: Size) -> list[dict[str, Any]
 
 def _outlook(model: Any, size: Size) -> dict[str, Any] | None:
     tell = getattr(model, "outlook", None)
-    found = None if tell is None else tell(size.n_rows, size.n_features)
+    found = None if tell is None else tell(size.n_rows, size.n_features, **_of_units(size))
     return None if found is None else asdict(found)
 
 
@@ -188,9 +199,9 @@ def _size(job: Job, n_rows: int | None, n_features: int | None) -> Size:
     return replace(found, n_rows=n_rows or found.n_rows, n_features=n_features or found.n_features)
 
 
-def _public(plan: Plan) -> bool:
+def _public(plan: Plan, size: Size) -> bool:
     """Whether the number of rows may be shown."""
-    return plan.neighbours is Neighbours.REPLACE_ONE
+    return plan.neighbours is Neighbours.REPLACE_ONE and size.units.counted
 
 
 def _share_of_rows(plan: Plan, item: Item) -> float:

@@ -150,9 +150,9 @@ def released_arrays(job: Job, model: Any) -> dict[str, NDArray[Any]]:
 
 
 def describe(dataset: Dataset, source: str, neighbours: Neighbours) -> dict[str, Any]:
-    """What is public about a dataset; the number of rows is not, under add-or-remove-one."""
-    public = neighbours is Neighbours.REPLACE_ONE
+    """What is public about a dataset; the number of rows often is not (`dpdist.data.units`, add-or-remove-one)."""
     schema = dataset.schema
+    public = neighbours is Neighbours.REPLACE_ONE and schema.units.counted
     return {
         "id": dataset.id,
         "source": source,

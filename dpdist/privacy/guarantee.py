@@ -87,6 +87,8 @@ class Guarantee:
         Whether it holds for what leaves a trusted place, or already for every single report.
     protects : str
         What of a unit may be anything: "all data", unless a part of it counts as public.
+    rows_per_unit : int
+        How many rows of the dataset a unit can have, at most.
 
     Examples
     --------
@@ -107,14 +109,16 @@ e^1 = 2.718, up to 1e-06: 31 Gaussian releases with exactly bounded sensitivity 
     mu: float | None = None
     model: Literal["central", "local"] = "central"
     protects: str = "all data"
+    rows_per_unit: int = 1
 
     @property
     def text(self) -> str:
         """What holds, and why."""
+        rows = "" if self.rows_per_unit == 1 else f" (at most {self.rows_per_unit} rows, as they are stored)"
         if self.neighbours is Neighbours.REPLACE_ONE:
-            change = f"Replacing {self.protects} of any one {self.unit} by any other"
+            change = f"Replacing {self.protects} of any one {self.unit}{rows} by any other"
         else:
-            change = f"Adding or removing {self.protects} of any one {self.unit}"
+            change = f"Adding or removing {self.protects} of any one {self.unit}{rows}"
         # beyond e^709 the factor overflows a float; the exponent alone says enough
         factor = f"e^{rounded_up(self.epsilon)}" + (f" = {math.exp(self.epsilon):.4g}" if self.epsilon < 700 else "")
         slack = f", up to {rounded_up(self.delta)}" if self.delta > 0 else ""

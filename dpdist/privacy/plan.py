@@ -165,7 +165,7 @@ class Plan:
         public = {name: plain(getattr(self, name)) for name in ("items", "budget", "neighbours", "accountant")}
         return hashlib.sha256(json.dumps(public, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
-    def guarantee(self, simulation: bool, unit: str = "row") -> Guarantee:
+    def guarantee(self, simulation: bool, unit: str = "row", rows_per_unit: int = 1) -> Guarantee:
         """What holds once everything in the plan has been released."""
         counts = Counter[str]()
         for item in self.items:
@@ -178,6 +178,7 @@ class Plan:
             accountant=self.accountant,
             simulation=simulation,
             unit=unit,
+            rows_per_unit=rows_per_unit,
             mechanisms=f"{kinds} release{'s' * (self.n_releases != 1)}",
             n_releases=self.n_releases,
             mu=self.total_mu,

@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from dpdist import Dataset, Ledger, SampleAndAggregate
 from dpdist.central import combine
 from dpdist.central.silence import silence
-from dpdist.data import synthetic
+from dpdist.data import ROWS, Units, synthetic
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.kernels.blocks import least_squares_blocks
 from dpdist.kernels.clip import clip_l2
@@ -385,13 +385,32 @@ def test_wrong_parameters_are_refused_before_anything_is_read(options, error, me
 def test_wrong_data_is_refused():
     with pytest.raises(DataError, match="strings"):
         SampleAndAggregate(**SEEDED).fit(X, np.where(Y > 0, "a", "b"))
-    several = Dataset.from_arrays(X=X, y=Y, unit="patient", max_rows_per_unit=3)
-    with pytest.raises(BudgetError, match="several blocks"):
-        SampleAndAggregate(combine="attention", **SEEDED).fit(several)
-    one, three = (
-        SampleAndAggregate(**SEEDED, n_blocks=50, n_rounds=1).fit(d) for d in (Dataset.from_arrays(X=X, y=Y), several)
-    )
-    assert three.releases_[0].sensitivity == 3 * one.releases_[0].sensitivity
+    anywhere = Dataset.from_arrays(X=X, y=Y, unit="patient", max_rows_per_unit=5)
+    for name in ("clipped-mean", "attention"):
+        with pytest.raises(BudgetError, match=r"deals rows to blocks .* dpdist ingest --unit"):
+            SampleAndAggregate(combine=name, **SEEDED).fit(anywhere)
+
+
+@pytest.mark.parametrize("combine", ["clipped-mean", "attention"])
+def test_rows_of_one_patient_are_in_one_block(combine):
+    """So that a patient changes one result, as a row does: as sensitive, whatever the number of rows of each."""
+    patients = Dataset.from_arrays(X=X, y=Y, unit="patient", max_rows_per_unit=5, grouped=True)
+    model = SampleAndAggregate(combine=combine, n_blocks=300, **SEEDED)
+    one, five = (clone(model).fit(d) for d in (Dataset.from_arrays(X=X, y=Y), patients))
+    assert five.releases_[-1].sensitivity == one.releases_[-1].sensitivity
+    way = model._way(5000, 3, patients.schema.units)
+    assert way.block_rows == 5000 // 5 // 300 * 5 and model._way(5000, 3, ROWS).block_rows == 5000 // 300
+    assert model.sensitivities(5000, 3, patients.schema.units) == model.sensitivities(5000, 3)
+    assert one.plan_ == five.plan_ == model.plan(5000, 3, patients.schema.units)
+    with pytest.raises(BudgetError, match="need as many patients, got 1000"):
+        clone(model).set_params(n_blocks=1001).fit(patients)
+
+
+def test_the_default_is_to_have_enough_patients_in_a_block():
+    """Rows of one patient may be alike, or copies: the fit of a block needs other people."""
+    model = SampleAndAggregate(radius=2.0, delta=1e-6)
+    units = Units("patient", 5, grouped=True)
+    assert model._way(50_000, 3, units).n_blocks == model._way(10_000, 3, ROWS).n_blocks == 10_000 // 40
 
 
 VALUES = "an exception that depends on a value in fit would tell something about a row"

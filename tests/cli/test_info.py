@@ -30,7 +30,7 @@ def info(*words: str, code: int = 0) -> Result:
     return done
 
 
-def write() -> Dataset:
+def write(grouped: bool = True) -> Dataset:
     return Dataset.from_arrays(
         "rows.zarr",
         X=X,
@@ -38,6 +38,7 @@ def write() -> Dataset:
         partition_rows=300,
         unit="patient",
         max_rows_per_unit=4,
+        grouped=grouped,
         row_order="arrival",
     )
 
@@ -52,8 +53,8 @@ def test_the_description_in_words() -> None:
     for words in (
         f"Id            {dataset.id}\n",
         f"Edition       {dataset.schema.edition}\n",
-        "Rows          1,000\n",
-        "Privacy unit  patient, with at most 4 rows each\n",
+        "Rows          1,000, of 250 units\n",
+        "Privacy unit  patient, with 4 rows each\n",
         "Row order     arrival\n",
         "Partitions    4, of up to 11.7 KiB\n",
         "X      float64  1,000 x 3\n",
@@ -73,6 +74,24 @@ def test_the_description_as_json() -> None:
     assert facts["arrays"]["X"]["bytes"] == X.nbytes and facts["bytes"] == dataset.nbytes
     assert facts["partitions"] == 4 and facts["row_order"] == "arrival" and facts["columns"] == {}
     assert "verified" not in facts
+
+
+def test_a_private_number_of_rows_is_not_told() -> None:
+    """One patient may have more rows than in a neighbouring dataset: neither their number nor what follows from it."""
+    write(grouped=False)
+    text = info("rows.zarr").stdout
+    for words in (
+        "Rows          private\n",
+        "Privacy unit  patient, with at most 4 rows each\n",
+        "Partitions    private\n",
+        "Size          private\n",
+        "X      float64  private x 3\n",
+    ):
+        assert words in text, text
+    facts = json.loads(info("rows.zarr", "--json").stdout)
+    assert facts["grouped"] is False and facts["arrays"]["X"]["shape"] == [None, 3]
+    told = {**facts, **facts["arrays"]["X"], **facts["arrays"]["y"]}
+    assert {told[name] for name in ("n_rows", "partitions", "partition_bytes", "bytes")} == {None}
 
 
 def test_the_names_of_columns() -> None:

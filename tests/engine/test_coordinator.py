@@ -13,6 +13,7 @@ from dpdist.central.queries import GradientSum, LargestEigenvalue
 from dpdist.engine.coordinator import Coordinator, _aligned
 from dpdist.errors import BudgetError, BudgetExceeded, DataError, Fenced, LedgerError
 from dpdist.losses import Logistic
+from dpdist.privacy.attention import CentreOfAttention
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms import Gaussian, Laplace
 from dpdist.privacy.plan import Item
@@ -275,10 +276,33 @@ def test_the_limit_of_a_named_dataset_in_memory_is_the_users(rows, tmp_path, mon
 
 
 @pytest.mark.parametrize("how", [{"sampling": Poisson(0.1)}, {"fold": ("slots-2", 0)}], ids=["sample", "fold"])
-def test_several_rows_per_person_rule_out_samples_and_folds(coordinate, rows, how):
+def test_several_rows_per_person_anywhere_rule_out_samples_and_folds(coordinate, rows, how):
     dataset = Dataset.from_arrays(**rows, unit="person", max_rows_per_unit=2)
-    with pytest.raises(BudgetError, match="several rows"):
+    with pytest.raises(BudgetError, match="anywhere in this dataset"):
         coordinate(dataset).plan([Item("gradient", Gaussian(), **how)])
+
+
+def test_persons_whose_rows_stand_side_by_side_are_drawn_as_one(coordinate, rows):
+    dataset = Dataset.from_arrays(**rows, unit="person", max_rows_per_unit=4, grouped=True)
+    with coordinate(dataset, random_state=0) as run:
+        item = run.plan([Item("gradient", Gaussian(), count=20, sampling=Poisson(0.25))])["gradient"]
+        drawn = [run._batch(QUERY, item, i).rows(0, dataset.n_rows).reshape(-1, 4) for i in range(20)]
+        run.release(QUERY, item, np.zeros(5))
+    assert all((rows % 4 == np.arange(4)).all() for rows in drawn)
+    # binomial(5000, 1/4) has standard deviation 31; seven of those
+    assert all(abs(len(rows) - 1250) < 220 for rows in drawn)
+    assert run.releases[0].sensitivity == 4 * QUERY.sensitivity(run.neighbours)
+
+
+def test_points_of_which_one_person_changes_several_have_no_centre(coordinate, rows):
+    class Points(GradientSum):
+        is_sum = False
+
+    dataset = Dataset.from_arrays(**rows, unit="person", max_rows_per_unit=2, grouped=True)
+    with coordinate(dataset) as run:
+        item = run.plan([Item("centre", CentreOfAttention(1e-6))])["centre"]
+        with pytest.raises(BudgetError, match="several of the points"):
+            run.release(Points(Logistic(), row_norm=1.0, clip_norm=1.0), item, np.zeros(5))
 
 
 def test_what_is_no_sum_cannot_be_sampled(coordinate, rows):
