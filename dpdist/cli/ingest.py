@@ -102,13 +102,17 @@ def _once(what: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     help="Public bounds of a feature or of the label, mapped to -1 and 1; values are not clipped. Repeatable.",
 )
 @click.option("--unit", help="Column that names whose row it is (patient, household); it is not written.")
-@click.option("--max-rows", type=click.IntRange(min=1), help="With --unit: rows that are kept of each, the first ones.")
+@click.option(
+    "--max-rows",
+    type=click.IntRange(min=1),
+    help="With --unit: rows that each has in DEST. The first ones are kept; who has fewer has copies of them.",
+)
 @click.option(
     "--on-bad",
     type=click.Choice(["stop", "drop", "zero"]),
     default="stop",
     show_default=True,
-    help="Bad rows stop it, are left out, or keep their places as null rows.",
+    help="Bad rows stop it, are left out, or become null rows.",
 )
 @click.option(
     "--format",
@@ -127,7 +131,7 @@ def _once(what: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     type=click.Choice(["arrival", "permuted", "unknown"]),
     default="unknown",
     show_default=True,
-    help="How the order of the rows came about.",
+    help="How the order of the rows came about; with --unit that of the units is permuted.",
 )
 @click.option("--dataset-id", help="Id under which the ledger keeps the account; by default a random one.")
 @click.option("--partition-rows", type=click.IntRange(min=1), help="Rows of a chunk; by default about 16 MiB.")
@@ -165,13 +169,20 @@ def command(
 
     A row is bad if a value it needs is missing, NaN, infinite, no number, not UTF-8 or not one of the levels, or if its
     line has too few or too many values. By default it stops there, says in which rows, and leaves nothing behind.
-    "drop" leaves such rows out and says how many. "zero" keeps their places as null rows, which contribute zero.
+    "drop" leaves such rows out and says how many. "zero" makes them null rows, which contribute zero.
 
-    What a later guarantee is about: two datasets as they are written, with equally many rows, that differ in the rows
-    of one unit. With "drop" the number of rows depends on which rows are bad, so sources that differ in it are not
-    covered; with "zero" and without --unit every row of SOURCE keeps its place. Without --unit a unit is one row. With
-    --unit it is all the rows of one owner, at most --max-rows of them: the noise grows in proportion. Where people can
-    have several rows and --unit is not given, people are not protected, only single rows.
+    A later guarantee is about DEST: two datasets as they are written that differ in the rows of one unit. Of SOURCE it
+    says as much as follows from that:
+
+    With --unit a unit is all that one owner has. Every owner gets --max-rows rows in DEST, side by side: its first good
+    ones, in turns if it has fewer, and null rows if it has none. So the guarantee covers any two SOURCEs with the same
+    owners that differ in the rows of one of them: how many, which and where they are, and whether they are bad. Rows
+    without an owner are left out, and with them lines of too few or too many values, which have none. Every owner
+    counts as the mean of its rows, and the noise of a mean is that of one row per owner. DEST grows with --max-rows.
+
+    Without --unit a unit is one row. The guarantee covers SOURCEs of equally many rows that differ in one of them; with
+    "drop" only where the same rows are bad, because what is left out changes the number of rows and the places of those
+    behind it. Where people can have several rows and --unit is not given, people are not protected, only single rows.
 
     \b
     Examples:
@@ -223,7 +234,8 @@ def _text(done: Ingested) -> str:
     lines += [f"  {name}: {', '.join(columns)}" for name, columns in schema.columns.items()]
     lines.append(f"For the curator only: {done.rows_read:,} rows were read, {sum(done.bad.values()):,} were bad")
     lines += [f"  {count:,}: {reason}" for reason, count in done.bad.items()]
-    if schema.unit != "row":
+    if schema.grouped:
+        lines[1:1] = [f"  {schema.n_rows // schema.max_rows_per_unit:,} times {schema.units}"]
         lines.append(f"  {done.over_bound:,}: left out, as {schema.unit} had {schema.max_rows_per_unit} rows already")
     return "\n".join(lines)
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from dpdist.data.checkpoint import Checkpoint
 from dpdist.data.growing import GrowingGroup, id_at, kind_of, schema_at
+from dpdist.data.owners import Places, arrange, put_aside
 from dpdist.data.readers import Batch, Reader
 from dpdist.data.rows import Rows
 from dpdist.data.schema import ArraySpec, Schema
@@ -102,6 +103,8 @@ class Ingestion:
         self.rows_read = self.file_rows = self.over_bound = 0
         self.bad: Counter[str] = Counter()
         self.position: list[int] | None = None
+        self.bucket: int | None = None
+        """Where a unit owns several rows: how many buckets are written, once all of the source is read."""
 
     def run(self, restart: bool) -> Ingested:
         """Begin or continue, and finish."""
@@ -120,6 +123,11 @@ class Ingestion:
                 "permissions and the free space, then run the same command again; it continues where it stopped"
             ) from None
         return Ingested(str(self.place), self.schema, self.rows_read, dict(self.bad), self.over_bound)
+
+    @property
+    def places(self) -> Places:
+        """Where the owners of rows stand; known once the id is."""
+        return Places.of(self.schema.id, self.reader.bytes_total)
 
     def _prepare(self, restart: bool) -> bool:
         """Take up an unfinished ingestion or begin one; whether all rows are copied already."""
@@ -155,6 +163,7 @@ class Ingestion:
         self.position = progress["position"]
         self.rows_read, self.file_rows = progress["rows_read"], progress["file_rows"]
         self.bad, self.over_bound = Counter(progress["bad"]), progress["over_bound"]
+        self.bucket = progress.get("bucket")
         if not finished:
             self.group.resume(progress["stored"], {name: saved[f"carry/{name}"] for name in self.schema.arrays})
         return finished
@@ -175,35 +184,63 @@ class Ingestion:
         return changed
 
     def _copy(self) -> None:
-        started = last = time.monotonic()
-        before = self.rows_read
-        for batch in self._read():
-            rows = batch.rows
-            if self.position is not None and self.position[0] != batch.position[0]:
-                self.file_rows = 0
-            kept = self._kept(batch)
-            arrays = {"X": rows.X} if rows.y is None else {"X": rows.X, "y": rows.y}
-            self.group.append(arrays if kept.all() else {name: array[kept] for name, array in arrays.items()})
-            self.rows_read += len(kept)
-            self.file_rows += len(kept)
-            self.position = batch.position
-            now = time.monotonic()
-            if now - last >= CHECKPOINT_SECONDS:
-                self._checkpoint()
-                last = time.monotonic()
-            if self.tell is not None:
-                done, total = batch.bytes_done, self.reader.bytes_total
-                self.tell(Progress(self.rows_read, done, total, now - started, self.rows_read - before))
-        try:
-            unchanged = self.reader.identity() == self.request["source"]
-        except OSError:
-            unchanged = False
-        if not unchanged:
-            self._discard()
-            raise DataError(f"{self.public['source']} changed while it was read. Run again when nobody writes to it")
+        self._started = self._last = time.monotonic()
+        self._before = self.rows_read
+        if self.bucket is None:
+            for batch in self._read():
+                if self.position is not None and self.position[0] != batch.position[0]:
+                    self.file_rows = 0
+                self._take(batch)
+                self.rows_read += len(batch.rows.X)
+                self.file_rows += len(batch.rows.X)
+                self.position = batch.position
+                self._tick(batch.bytes_done)
+            try:
+                unchanged = self.reader.identity() == self.request["source"]
+            except OSError:
+                unchanged = False
+            if not unchanged:
+                self._discard()
+                raise DataError(
+                    f"{self.public['source']} changed while it was read. Run again when nobody writes to it"
+                )
+        if self.recipe.unit is not None:
+            self._arrange()
         if not self.group.n_rows:
             self._discard()
             raise DataError(f"{self.public['source']} has no rows to write; {self.rows_read} were read, none is good")
+
+    def _take(self, batch: Batch) -> None:
+        """Write the rows of a batch that may be written, or put them aside if their owners may have more."""
+        rows, good = batch.rows, self._good(batch)
+        if rows.unit is not None:
+            for bucket, message in put_aside(rows, good, self.places):
+                self.state.put_aside(bucket, message)
+            return
+        arrays = {"X": rows.X} if rows.y is None else {"X": rows.X, "y": rows.y}
+        self.group.append(arrays if good.all() else {name: array[good] for name, array in arrays.items()})
+
+    def _arrange(self) -> None:
+        """Write what was put aside, owner by owner."""
+        assert self.recipe.max_rows is not None
+        anybody = sum(self.bad.values()) < self.rows_read or self.recipe.on_bad == "zero"
+        for bucket in range(self.bucket or 0, self.places.n_buckets if anybody else 0):
+            left_out, parts = arrange(self.state.aside(bucket), self.places, self.recipe.max_rows, self.schema.arrays)
+            self.over_bound += left_out
+            for arrays in parts:
+                self.group.append(arrays)
+            self.bucket = bucket + 1
+            self._tick(self.reader.bytes_total)
+
+    def _tick(self, bytes_done: int) -> None:
+        """Make a checkpoint if it is time for one, and tell how far it is."""
+        now = time.monotonic()
+        if now - self._last >= CHECKPOINT_SECONDS:
+            self._checkpoint()
+            self._last = time.monotonic()
+        if self.tell is not None:
+            total, seconds = self.reader.bytes_total, now - self._started
+            self.tell(Progress(self.rows_read, bytes_done, total, seconds, self.rows_read - self._before))
 
     def _read(self) -> Iterator[Batch]:
         """Batches of the reader; a source that is not what it should be leaves nothing behind."""
@@ -221,10 +258,10 @@ class Ingestion:
             problem = f"{name} is damaged: {type(error).__name__} after {self.rows_read} rows. Write or copy it again"
         raise DataError(problem)
 
-    def _kept(self, batch: Batch) -> np.ndarray:
-        """Which rows of a batch are written; bad ones are refused, counted or made null first."""
+    def _good(self, batch: Batch) -> np.ndarray:
+        """Which rows of a batch may be written; bad ones are refused, counted or made null first."""
         rows: Rows = batch.rows
-        kept = np.ones(len(rows.X), bool)
+        good = np.ones(len(rows.X), bool)
         bad = rows.bad
         if bad is not None:
             if self.recipe.on_bad == "stop":
@@ -232,13 +269,10 @@ class Ingestion:
                 raise _bad_rows(batch, bad, self.file_rows)
             self.bad += rows.tally()
             if self.recipe.on_bad == "drop":
-                kept = ~bad
+                good = ~bad
             else:
                 rows.make_null(bad)
-        if rows.unit is not None and self.recipe.max_rows is not None:
-            candidates, kept = kept, self.state.keep(rows.unit, kept, self.recipe.max_rows)
-            self.over_bound += int(np.count_nonzero(candidates & ~kept))
-        return kept
+        return good
 
     def _checkpoint(self) -> None:
         """Make everything so far durable: chunks before the notes that count on them."""
@@ -250,6 +284,7 @@ class Ingestion:
             "file_rows": self.file_rows,
             "bad": self.bad,
             "over_bound": self.over_bound,
+            "bucket": self.bucket,
         }
         carry = {f"carry/{name}": rows for name, rows in self.group.carry().items()}
         self.state.commit({"progress": progress, **carry})

@@ -50,9 +50,14 @@ def ingest(
     one of the values it needs is missing, NaN, infinite, no number, no UTF-8 text or not one of the declared levels, or
     if its line is ragged.
 
-    The guarantee of a later fit is between datasets as they are written. With ``on_bad="drop"`` that means sources of
-    which equally many rows are good; with ``"zero"`` and without a unit, any two sources of equally many rows. With a
-    unit, at most ``max_rows`` rows of each owner are written, the first of the source, and the guarantee is per owner.
+    The guarantee of a later fit is between datasets as they are written, and begins there. What it says of sources:
+
+    - with a unit, any two whose rows have the same owners and that differ in the rows of one of them: their number,
+      where they stand and which of them are bad may be different too. Every owner gets ``max_rows`` rows side by side,
+      the first good ones of the source, in turns where it has fewer (`dpdist.data.owners` says why); rows without an
+      owner are left out;
+    - without a unit, any two of equally many rows that differ in one of them, with ``on_bad="zero"`` or "stop"; with
+      ``"drop"`` only where the same rows are good, because others move up when one is left out.
 
     Parameters
     ----------
@@ -70,7 +75,7 @@ def ingest(
     delimiter : str
         Of CSV.
     dataset_id, row_order, partition_rows, compression
-        As in `Dataset.from_arrays`.
+        As in `Dataset.from_arrays`; ``row_order`` is that of the source. Owners stand in a permuted order.
     restart : bool
         Delete an unfinished ingestion to ``dest`` first. A finished dataset is never overwritten.
     progress : function of `Progress`, optional
@@ -118,16 +123,18 @@ def ingest(
         identity = reader.identity()
     except OSError as error:
         raise DataError(f"cannot read {os.fspath(source)}: {error.strerror or type(error).__name__}") from None
-    specs = {"X": ArraySpec(dtype, (1, reader.layout.width))}
+    least = max_rows or 1
+    specs = {"X": ArraySpec(dtype, (least, reader.layout.width))}
     if reader.layout.label is not None:
-        specs["y"] = ArraySpec("str" if reader.layout.text_label else "float64", (1,))
+        specs["y"] = ArraySpec("str" if reader.layout.text_label else "float64", (least,))
     columns = {"X": reader.layout.names, "y": (str(reader.layout.label),)} if reader.named else {}
     schema = Schema(
         id=new_id() if dataset_id is None else dataset_id,
         arrays=specs,
         unit="row" if unit is None else unit,
-        max_rows_per_unit=max_rows or 1,
-        row_order=row_order,
+        max_rows_per_unit=least,
+        grouped=unit is not None,
+        row_order=row_order if unit is None else "permuted",  # of the owners, whatever that of the source is
         partition_rows=partition_rows,
         columns=columns,
     )
@@ -138,6 +145,7 @@ def ingest(
         "partition_rows": partition_rows,
         "compression": compression,
         "delimiter": delimiter,
+        **({} if unit is None else {"layout": "owner by owner"}),
     }
     request = {"source": identity, "options": {**public, **others}, "id": schema.id}
     return Ingestion(place, reader, schema, compression, public, request, progress).run(restart)

@@ -36,7 +36,7 @@ class Recipe:
     ranges : mapping of str to (float, float)
         Public bounds ``(lo, hi)`` of a column, mapped to ``2 (v - lo) / (hi - lo) - 1``, that is to [-1, 1].
     unit, max_rows : str, int
-        The column that names the owner of a row, and how many rows of one owner are kept.
+        The column that names the owner of a row, and how many rows each owner has in what is written.
     on_bad : {"stop", "drop", "zero"}
     dtype : {"float64", "float32"}
         Of ``X``.
@@ -72,7 +72,8 @@ class Recipe:
         if self.unit is not None and self.max_rows is None:
             raise MissingBound(
                 f"{self.unit!r} may own several rows: declare how many are kept of each with --max-rows (max_rows=). "
-                "Noise grows in proportion, so choose a small number, and do not read it off the data."
+                "So many are stored for each, and clipped as one person's, so choose a small number and do not read it "
+                "off the data."
             )
         if self.max_rows is not None and (self.unit is None or self.max_rows < 1):
             raise DataError("--max-rows is a number >= 1 and goes with --unit, the column of the owners of the rows")

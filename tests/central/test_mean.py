@@ -14,6 +14,7 @@ from sklearn.base import clone
 from dpdist import Dataset, Ledger, Mean
 from dpdist.central.heavy_tailed import trimmed_count, truncation_scale
 from dpdist.central.mean import SMOOTH_BETA
+from dpdist.data import ingest
 from dpdist.data.sparse import spiky_sparse
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.kernels.truncation import HardClip, SmoothTruncation, SoftTruncation
@@ -209,3 +210,20 @@ def test_a_trimmed_mean_of_another_number_of_rows_costs_nothing(tmp_path):
     with pytest.raises(BudgetError, match="do not pass n_public"):
         Mean("trim", scale=1.0, n_public=60, epsilon=1.0, delta=1e-6, ledger=ledger).fit(data)
     assert ledger.history("survey") == []
+
+
+def test_an_owner_counts_once_however_many_rows_it_has(tmp_path):
+    """Also where those with many rows are other people; and a mean is as exact as with one row of each."""
+    rng = np.random.default_rng(0)
+    counts = rng.integers(1, 9, 4000)
+    values = 0.2 * counts + rng.normal(size=4000)
+    rows = [f"{who},{value + rng.normal() / 10:.6f}" for who, value in enumerate(values) for _ in range(counts[who])]
+    (tmp_path / "t.csv").write_text("\n".join(["who,a", *rng.permutation(rows), ""]))
+    found = {}
+    for most in (1, 8):
+        ingest(tmp_path / "t.csv", tmp_path / str(most), features=["a"], unit="who", max_rows=most)
+        found[most] = Mean("clip", second_moment=3.0, epsilon=1.0, delta=1e-6, random_state=0).fit(
+            Dataset.open(tmp_path / str(most))
+        )
+        assert abs(found[most].mean_[0] - values.mean()) < 0.1 < abs(np.average(values, weights=counts) - values.mean())
+    assert found[8].releases_[0].noise_std / (8 * 4000) == pytest.approx(found[1].releases_[0].noise_std / 4000)

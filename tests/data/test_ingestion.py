@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from dpdist.data import Dataset, Progress, Schema, copying, delimited, ingest
+from dpdist.data import Dataset, Progress, Schema, Units, copying, delimited, ingest
 from dpdist.errors import DataError, MissingBound
 from tests.data.helpers import put
 
@@ -280,7 +280,8 @@ def test_nulls_in_parquet(tmp_path: Path) -> None:
         ingest(tmp_path / "t.parquet", tmp_path / "out", **asked)
     assert nothing_left(tmp_path / "out")
     done = ingest(tmp_path / "t.parquet", tmp_path / "out", on_bad="drop", **asked)
-    assert done.schema.n_rows == 1 and done.schema.unit == "who"
+    assert done.schema.n_rows == 3 and done.schema.unit == "who", "u, v and w, of whom two have no good row"
+    np.testing.assert_array_equal(np.sort(Dataset.open(tmp_path / "out").read(0, 3)["X"][:, 0]), [1, np.nan, np.nan])
     assert done.bad == {"a is missing": 1, "late is missing": 1, "b is not a finite float64 number": 1}
 
 
@@ -296,20 +297,25 @@ def test_bounded_contributions(tmp_path: Path, blocks: int, kind: str, most: int
     done = ingest(
         tmp_path / f"t.{kind}", tmp_path / "out", features=["i"], unit="who", max_rows=most, partition_rows=64
     )
-    expected = frame.groupby("who").head(most)
-    np.testing.assert_array_equal(Dataset.open(tmp_path / "out").read(0, len(expected))["X"][:, 0], expected["i"])
-    assert (done.schema.unit, done.schema.max_rows_per_unit) == ("who", most)
-    assert done.schema.n_rows == len(expected) and done.over_bound == 1000 - len(expected)
-    assert Dataset.open(tmp_path / "out").schema.max_rows_per_unit == most
+    expected = {tuple(rows) for _, rows in frame.groupby("who").head(most).groupby("who")["i"]}
+    data = Dataset.open(tmp_path / "out")
+    places = data.read(0, data.n_rows)["X"].reshape(-1, most)
+    assert {tuple(sorted(set(rows))) for rows in places} == expected and len(places) == len(expected)
+    for rows in places:
+        counts = np.unique(rows, return_counts=True)[1]
+        assert counts.max() - counts.min() <= 1, "in turns"
+    assert data.schema.units == Units("who", most, grouped=True) and done.schema == data.schema
+    assert done.over_bound == 1000 - sum(map(len, expected))
 
 
 def test_only_good_rows_use_up_the_bound_unless_they_keep_their_places(tmp_path: Path) -> None:
     source = write(tmp_path / "t.csv", "who,a\nu,1\nu,bad\nu,3\n,4\nu,5\nv,6\n")
     asked: Any = {"features": ["a"], "unit": "who", "max_rows": 2}
-    ingest(source, tmp_path / "drop", on_bad="drop", **asked)
-    np.testing.assert_array_equal(Dataset.open(tmp_path / "drop").read(0, 3)["X"][:, 0], [1, 3, 6])
-    ingest(source, tmp_path / "zero", on_bad="zero", **asked)
-    np.testing.assert_array_equal(Dataset.open(tmp_path / "zero").read(0, 4)["X"][:, 0], [1, np.nan, np.nan, 6])
+    for on_bad, expected in [("drop", [[1, 3], [6, 6]]), ("zero", [[1, np.nan], [6, 6]])]:
+        done = ingest(source, tmp_path / on_bad, on_bad=on_bad, **asked)
+        rows = np.sort(Dataset.open(tmp_path / on_bad).read(0, 4)["X"].reshape(2, 2))
+        np.testing.assert_array_equal(rows[np.argsort(rows[:, 0])], expected)
+        assert sum(done.bad.values()) == 2 and done.over_bound == (1 if on_bad == "drop" else 2)
 
 
 def test_what_is_stored_about_it_is_public(tmp_path: Path) -> None:

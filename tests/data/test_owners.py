@@ -1,0 +1,164 @@
+"""Rows of one owner side by side: what one owner has moves nobody else's rows, whatever it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from dpdist import Dataset
+from dpdist.data import Units, ingest, owners
+from dpdist.data.folds import split_slots
+from dpdist.data.schema import ATTRIBUTE
+from dpdist.engine.sampling import Batch
+from dpdist.errors import BudgetError, DataError
+
+RNG = np.random.default_rng(5)
+OTHERS = [f"p{i},{RNG.normal():.4f},{RNG.choice(['no', 'yes'])}" for i in range(40) for _ in range(1 + i % 5)]
+OF_ONE: dict[str, tuple[list[str], int]] = {
+    "one row in front": (["100,no"], 0),
+    "two rows at the end": (["200,no", "300,yes"], len(OTHERS)),
+    "as many as are kept": (["400,no"] * 3, 17),
+    "many more": ([f"{500 + i},yes" for i in range(40_000)], 60),
+    "a good one after bad ones": (["x,no", "nan,yes", "900,no"], 3),
+    "bad ones only": (["x,no", "1,maybe"], 90),
+}
+"""Rows of the owner u, and before which row of the others they stand."""
+
+
+def written(folder: Path, name: str, on_bad: str = "drop") -> tuple[Dataset, dict[str, np.ndarray]]:
+    """The others' rows with those of u among them, as the program writes them."""
+    rows, at = OF_ONE[name]
+    lines = [*OTHERS[:at], *(f"u,{row}" for row in rows), *OTHERS[at:]]
+    folder.mkdir(exist_ok=True)
+    (folder / "t.csv").write_text("\n".join(["who,a,late", *lines, ""]))
+    asked: Any = {"features": ["a"], "label": "late", "label_levels": ["no", "yes"], "unit": "who", "max_rows": 3}
+    ingest(folder / "t.csv", folder / name, on_bad=on_bad, dataset_id="one", partition_rows=7, **asked)
+    dataset = Dataset.open(folder / name)
+    return dataset, dataset.read(0, dataset.n_rows)
+
+
+@pytest.mark.parametrize("on_bad", ["drop", "zero"])
+def test_whatever_one_owner_has_only_its_places_differ(tmp_path: Path, on_bad: str) -> None:
+    first, rows = written(tmp_path, "one row in front", on_bad)
+    assert first.n_rows == 41 * 3 and first.schema.units == Units("who", 3, grouped=True)
+    own = rows["X"][:, 0] == 100
+    start = int(own.argmax())
+    assert start % 3 == 0 and np.flatnonzero(own).tolist() == [start, start + 1, start + 2]
+    seen = {}
+    for name in OF_ONE:
+        dataset, other = (first, rows) if name == "one row in front" else written(tmp_path, name, on_bad)
+        assert dataset.schema == first.schema
+        for array in ("X", "y"):
+            np.testing.assert_array_equal(other[array][~own], rows[array][~own], err_msg=name)
+        seen[name] = sorted({f"{x:g} {label}" for x, label in zip(other["X"][own, 0], other["y"][own], strict=True)})
+    assert seen == {
+        "one row in front": ["100 no"],
+        "two rows at the end": ["200 no", "300 yes"],
+        "as many as are kept": ["400 no"],
+        "many more": ["500 yes", "501 yes", "502 yes"],
+        "a good one after bad ones": ["900 no"] if on_bad == "drop" else ["900 no", "nan "],
+        "bad ones only": ["nan "],
+    }
+
+
+def test_the_size_of_the_source_shows_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A larger source is arranged in more parts, and the rows of one owner can make it larger."""
+    stored = []
+    for size in (100, 1000, 2**22):
+        monkeypatch.setattr(owners, "BUCKET_BYTES", size)
+        stored.append(written(tmp_path / str(size), "two rows at the end")[1])
+    for rows in stored[1:]:
+        assert all(np.array_equal(rows[name], stored[0][name]) for name in ("X", "y"))
+
+
+def test_who_has_most_of_the_rows_does_not_take_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = 0
+
+    def watched(tables: Any, max_rows: int) -> Any:
+        nonlocal longest
+        longest = max(longest, sum(map(len, tables)))
+        return pruned(tables, max_rows)
+
+    pruned = owners._pruned
+    monkeypatch.setattr(owners, "_pruned", watched)
+    monkeypatch.setattr(owners, "_FEWEST_ROWS", 1000)
+    monkeypatch.setattr("dpdist.data.delimited.BLOCK_BYTES", 2**12)
+    _, rows = written(tmp_path, "many more")
+    assert longest < 3000 and sorted(rows["X"][rows["X"][:, 0] >= 500, 0]) == [500, 501, 502]
+
+
+def test_a_row_without_an_owner_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("who,a\nu,1\n,2\nv,3,4\nv,5\n")
+    for on_bad in ("drop", "zero"):
+        done = ingest(tmp_path / "t.csv", tmp_path / on_bad, features=["a"], unit="who", max_rows=2, on_bad=on_bad)
+        stored = Dataset.open(tmp_path / on_bad).read(0, 4)["X"].ravel()
+        assert done.rows_read == 4 and sum(done.bad.values()) == 2 and sorted(stored) == [1, 1, 5, 5]
+
+
+def test_nothing_but_bad_rows_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("who,a\nu,x\nv,y\n")
+    with pytest.raises(DataError, match="none is good"):
+        ingest(tmp_path / "t.csv", tmp_path / "out", features=["a"], unit="who", max_rows=2, on_bad="drop")
+    assert not (tmp_path / "out").exists() and not list(tmp_path.glob("*.ingesting"))
+
+
+def test_an_ingestion_that_began_under_the_old_layout_is_not_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t.csv").write_text("who,a\nu,1\nv,2\n")
+    asked: Any = {"features": ["a"], "unit": "who", "max_rows": 2}
+
+    def killed(*_: Any) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpdist.data.copying.GrowingGroup.finish", killed)
+        with pytest.raises(SystemExit):
+            ingest(tmp_path / "t.csv", tmp_path / "out", **asked)
+    from dpdist.data.checkpoint import Checkpoint
+
+    notes = Checkpoint(tmp_path / "out.ingesting")
+    request = notes.read()["request"]
+    del request["options"]["layout"]
+    notes.commit({"request": request})
+    notes.close()
+    with pytest.raises(DataError, match=r"changed: layout\. .*--restart"):
+        ingest(tmp_path / "t.csv", tmp_path / "out", **asked)
+    assert ingest(tmp_path / "t.csv", tmp_path / "out", restart=True, **asked).schema.n_rows == 4
+
+
+def test_a_schema_says_whether_rows_come_unit_by_unit(tmp_path: Path) -> None:
+    X = np.arange(12.0).reshape(6, 2)
+    Dataset.from_arrays(tmp_path / "rows", X=X, unit="patient", max_rows_per_unit=3, grouped=True)
+    opened = Dataset.open(tmp_path / "rows")
+    assert opened.schema.units == Units("patient", 3, grouped=True) and opened.schema.units.counted
+    with pytest.raises(DataError, match="multiple of it"):
+        Dataset.from_arrays(X=X, unit="patient", max_rows_per_unit=4, grouped=True)
+    # as versions wrote it that did not know of it
+    group = zarr.open_group(tmp_path / "rows", mode="r+")
+    group.update_attributes({ATTRIBUTE: {k: v for k, v in group.attrs[ATTRIBUTE].items() if k != "grouped"}})
+    old = Dataset.open(tmp_path / "rows")
+    assert not old.schema.grouped and not old.schema.units.counted
+    np.testing.assert_array_equal(old.read(0, 6)["X"], X)
+    assert repr(old).splitlines()[1] == "  X: float64 (private, 2)" and "n_rows=private" in repr(old)
+    assert "private x 2" in old._repr_html_() and old._repr_html_().count("private</") == 2
+    with pytest.raises(BudgetError, match=r"folds are ranges of rows; .* 0 to 3 rows .*dpdist ingest --unit"):
+        old.split(2)
+
+
+def test_folds_and_samples_hold_all_rows_of_a_unit_or_none() -> None:
+    data = Dataset.from_arrays(X=np.zeros((21, 1)), unit="patient", max_rows_per_unit=3, grouped=True)
+    assert [(fold.start, fold.stop) for fold in data.split(3)] == [(0, 6), (6, 12), (12, 21)]
+    with pytest.raises(DataError, match="from 1 to 7, the number of units"):
+        split_slots(21, 8, rows_per_unit=3)
+
+    one, several = (Batch(bytes(range(16)), 0.3, k) for k in (1, 3))
+    drawn = several.rows(0, 30_000)
+    np.testing.assert_array_equal(drawn.reshape(-1, 3), one.rows(0, 10_000)[:, None] * 3 + np.arange(3))
+    for size in (1000, 4097, 12_288):
+        parts = [several.rows(a, min(a + size, 30_000)) + a for a in range(0, 30_000, size)]
+        np.testing.assert_array_equal(np.concatenate(parts), drawn)
