@@ -140,12 +140,13 @@ def _first_rows(messages: Iterable[bytes], max_rows: int) -> tuple[pa.Table | No
     grow with the rows of one owner.
     """
     tables: list[pa.Table] = []
-    left_out, settled = 0, 0
+    left_out = waiting = settled = 0
     for message in messages:
         tables.append(pa.ipc.open_stream(message).read_all())
-        if sum(len(table) for table in tables) > 2 * settled + _FEWEST_ROWS:
+        waiting += len(tables[-1])
+        if waiting > settled + _FEWEST_ROWS:
             tables, dropped = _pruned(tables, max_rows)
-            left_out, settled = left_out + dropped, len(tables[0])
+            left_out, waiting, settled = left_out + dropped, 0, len(tables[0])
     if not tables:
         return None, 0
     tables, dropped = _pruned(tables, max_rows)
@@ -203,8 +204,9 @@ def _placed(column: pa.ChunkedArray, places: NDArray[np.int64], n_rows: int, spe
 
 
 def _numbers(values: pa.FixedSizeBinaryArray, spec: ArraySpec) -> NDArray[Any]:
-    rows = np.frombuffer(values.buffers()[1], spec.dtype).reshape(-1, spec.shape[1])
-    return rows[values.offset : values.offset + len(values)]
+    stop = values.offset + len(values)
+    rows = np.frombuffer(values.buffers()[1], spec.dtype, stop * spec.shape[1]).reshape(stop, -1)
+    return rows[values.offset :]
 
 
 def _ranks(codes: NDArray[np.int64]) -> NDArray[np.int64]:

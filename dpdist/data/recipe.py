@@ -72,8 +72,7 @@ class Recipe:
         if self.unit is not None and self.max_rows is None:
             raise MissingBound(
                 f"{self.unit!r} may own several rows: declare how many are kept of each with --max-rows (max_rows=). "
-                "So many are stored for each, and clipped as one person's, so choose a small number and do not read it "
-                "off the data."
+                "So many are stored for each, so choose a small number, and do not read it off the data."
             )
         if self.max_rows is not None and (self.unit is None or self.max_rows < 1):
             raise DataError("--max-rows is a number >= 1 and goes with --unit, the column of the owners of the rows")

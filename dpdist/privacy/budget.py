@@ -16,9 +16,9 @@ class Neighbours(enum.Enum):
     """Which two datasets count as neighbours (spec README, section 1.2)."""
 
     REPLACE_ONE = "replace-one"
-    """n is public; all rows of one privacy unit are replaced by any others. The default."""
+    """The number of units is public; all rows of one of them are replaced by any others. The default."""
     ADD_OR_REMOVE_ONE = "add-or-remove-one"
-    """n is private; one privacy unit is added or removed. Divisors are declared constants."""
+    """It is private; one privacy unit is added or removed. Divisors are declared constants."""
 
     @property
     def sum_factor(self) -> int:

@@ -67,12 +67,14 @@ def test_whatever_one_owner_has_only_its_places_differ(tmp_path: Path, on_bad: s
 
 def test_the_size_of_the_source_shows_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A larger source is arranged in more parts, and the rows of one owner can make it larger."""
-    stored = []
-    for size in (100, 1000, 2**22):
-        monkeypatch.setattr(owners, "BUCKET_BYTES", size)
-        stored.append(written(tmp_path / str(size), "two rows at the end")[1])
-    for rows in stored[1:]:
-        assert all(np.array_equal(rows[name], stored[0][name]) for name in ("X", "y"))
+    for name in ("two rows at the end", "bad ones only"):
+        stored = []
+        for size in (10, 100, 1000, 2**22):
+            monkeypatch.setattr(owners, "BUCKET_BYTES", size)
+            stored.append(written(tmp_path / f"{size} {name}", name)[1])
+        for rows in stored[1:]:
+            np.testing.assert_array_equal(rows["X"], stored[0]["X"])
+            np.testing.assert_array_equal(rows["y"], stored[0]["y"])
 
 
 def test_who_has_most_of_the_rows_does_not_take_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,6 +91,24 @@ def test_who_has_most_of_the_rows_does_not_take_the_memory(tmp_path: Path, monke
     monkeypatch.setattr("dpdist.data.delimited.BLOCK_BYTES", 2**12)
     _, rows = written(tmp_path, "many more")
     assert longest < 3000 and sorted(rows["X"][rows["X"][:, 0] >= 500, 0]) == [500, 501, 502]
+
+
+@pytest.mark.parametrize("kind", ["npz", "zarr"])
+@pytest.mark.parametrize("n_owners", [1, 1000])
+def test_arrays_that_name_their_owners(kind: str, n_owners: int, tmp_path: Path) -> None:
+    n, place = 3 * n_owners, tmp_path / f"t.{kind}"
+    X, y = np.arange(n * 3, dtype=np.float32).reshape(n, 3), np.arange(n, dtype=np.float64)
+    arrays = {"X": X, "y": y, "who": RNG.permutation(np.arange(n) % n_owners)}
+    np.savez(place, **arrays) if kind == "npz" else Dataset.from_arrays(place, **arrays)
+    ingest(place, tmp_path / "out", label="y", unit="who", max_rows=4, dtype="float32")
+    dataset = Dataset.open(tmp_path / "out")
+    stored = dataset.read(0, 4 * n_owners)
+    assert dataset.n_rows == 4 * n_owners and stored["X"].dtype == np.float32
+    np.testing.assert_array_equal(stored["X"][:, 0], 3 * stored["y"])
+    places = stored["y"].astype(int).reshape(n_owners, 4)
+    owner = arrays["who"][places]
+    assert (owner == owner[:, :1]).all() and {len(set(rows)) for rows in places.tolist()} == {3}
+    assert set(places.ravel().tolist()) == set(range(n))
 
 
 def test_a_row_without_an_owner_is_left_out(tmp_path: Path) -> None:
