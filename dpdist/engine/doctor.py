@@ -19,10 +19,11 @@ import dask
 from distributed import Client, wait
 
 from dpdist.data import Dataset
+from dpdist.engine.connection import new_client
 from dpdist.engine.disks import is_encrypted_or_memory
 from dpdist.engine.security import certificates_required
 from dpdist.engine.versions import versions
-from dpdist.engine.workers import SAME_IMAGE, new_client
+from dpdist.engine.workers import SAME_IMAGE
 from dpdist.errors import ClusterError, DataError
 
 Status = Literal["ok", "warn", "fail"]

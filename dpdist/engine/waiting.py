@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 
-from distributed import Client
-
+from dpdist.engine import waits
+from dpdist.engine.connection import Connection, Lost, new_client
 from dpdist.engine.security import door
 from dpdist.errors import ClusterError
 
@@ -22,27 +21,29 @@ def wait_for_workers(address: str, n_workers: int, patience: float) -> int:
     ClusterError
         When there is no scheduler, or not one worker.
     """
+    door(address)  # wrong certificates get no better by waiting
     give_up = time.monotonic() + patience
-
-    def left() -> float:
-        return max(give_up - time.monotonic(), 0.1)
-
-    host, security = door(address)
+    connection: Connection | None = None
     while True:
+        found, problem = 0, ""
         try:
-            client = Client(host, security=security, timeout=min(left(), 10.0), set_as_default=False)
+            if connection is None:
+                client = new_client(address, min(waits.CONNECT, max(give_up - time.monotonic(), 0.1)))
+                connection = Connection(client, owned=True)
+            found = len(connection.workers())
+        except (ClusterError, Lost) as error:  # its name is not known yet, nothing listens, or it was started anew
+            problem = str(error)
+        if connection is not None and (problem or found >= n_workers or time.monotonic() > give_up):
+            connection.close()
+            connection = None
+        if found >= n_workers or time.monotonic() > give_up:
             break
-        except (OSError, TimeoutError) as error:  # its name is not known yet, or nothing listens
-            if time.monotonic() > give_up:
-                raise ClusterError(
-                    f"no scheduler at {address} after {patience:g} s ({type(error).__name__}): look at the scheduler's "
-                    "pod and its log. Nothing was charged by this attempt"
-                ) from None
-            time.sleep(0.5)
-    with client:
-        with contextlib.suppress(TimeoutError):
-            client.wait_for_workers(n_workers, timeout=left())
-        found = len(client.scheduler_info(n_workers=-1)["workers"])
+        time.sleep(0.5)
+    if problem:
+        raise ClusterError(
+            f"no scheduler at {address} after {patience:g} s: look at the scheduler's pod and its log. Nothing was "
+            f"charged by this attempt ({problem})"
+        )
     if found == 0:
         raise ClusterError(
             f"the scheduler {address} has no workers after {patience:g} s: look at the workers' pods (can they be "

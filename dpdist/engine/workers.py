@@ -7,31 +7,30 @@ random: Dask's own names are hashes of the arguments, hence of private data, and
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import dask
 import dask.threaded
 from dask.system import CPU_COUNT
 from distributed import Client, get_client
-from distributed.client import FutureCancelledError
 from distributed.deploy.cluster import Cluster
-from distributed.scheduler import KilledWorker
 from distributed.system import MEMORY_LIMIT
 from numpy.typing import NDArray
 
 from dpdist.data.sources import DaskSource, NumpySource
-from dpdist.engine.security import door, refusal
+from dpdist.engine import waits
+from dpdist.engine.connection import Connection, Lost, losses, new_client
 from dpdist.engine.shards import Failure, Round, Shard, ShardPlan, load_shard, summarise_shard
 from dpdist.engine.versions import difference, versions
+from dpdist.engine.watch import Watch
 from dpdist.errors import ClusterError, DataError, DataUnavailable
 
 Sources = Mapping[str, Sequence[Any]]
-CONNECT_TIMEOUT = 10.0
 REPLACEMENTS = 3
 SAME_IMAGE = "run client and workers from one image, or install the same versions (dpdist doctor shows all of them)"
 
@@ -81,139 +80,128 @@ class LocalThreads:
 
 
 class DistributedWorkers:
-    """The workers of a Dask cluster. Shards stay in worker memory; a lost one is read again from the store."""
+    """The workers of a Dask cluster. Shards stay in worker memory; a lost one is read again, by whoever is there."""
 
     def __init__(self, client: Client, owned: bool) -> None:
-        self._client = client
-        self._owned = owned
         self._name = f"dpdist-{secrets.token_hex(8)}"
-        self._round = itertools.count()
+        self._stage = itertools.count()
         self._plans: Sequence[tuple[ShardPlan, Sources]] = ()
         self._shards: list[Any] = []
         self._pieces: list[Any] = []
         self._versions = versions()
-        self.n_threads = len(self._slots())
-        self._refuse_other_versions()
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()
-        self.memory = float(sum(w.get("memory_limit") or MEMORY_LIMIT for w in workers))
+        self._connection = Connection(client, owned)
+        self._watch = Watch(self._connection)
+        try:
+            self._meet()
+        except BaseException:
+            self.close()
+            raise
+        there = self._watch.workers.values()
+        self.n_threads = sum(worker["nthreads"] for worker in there)
+        self.memory = float(sum(worker.get("memory_limit") or MEMORY_LIMIT for worker in there))
 
     def place(self, plans: Sequence[tuple[ShardPlan, Sources]]) -> None:
         self._plans = plans
-        with _connected():
-            self._send()
         # the loaded shards stay where they are; only whether that worked comes back
-        checks = self._client.map(
-            _failure_of, self._shards, key=[f"{self._name}-check-{next(self._round)}" for _ in self._shards], pure=False
-        )
-        try:
-            with _connected():
-                _raise_failures(self._gather(checks))
-        except (FutureCancelledError, KilledWorker):
-            raise ClusterError(
-                "workers were lost while they loaded the data; look at their logs (memory limit?). "
-                "Nothing was charged in this attempt."
-            ) from None
+        _raise_failures(self._ask("check", "Nothing was charged in this attempt.", _failure_of))
 
     def map(self, ask: Round) -> list[NDArray[Any]]:
-        for attempt in itertools.count():
-            number = next(self._round)
-            with _connected():
-                futures = [
-                    self._client.submit(
-                        _on_same_versions,
-                        self._versions,
-                        summarise_shard,
-                        shard,
-                        ask,
-                        key=f"{self._name}-round-{number}-{i}",
-                        pure=False,
-                    )
-                    for i, shard in enumerate(self._shards)
-                ]
-                try:
-                    return _summaries(self._gather(futures))
-                except (FutureCancelledError, KilledWorker):
-                    # Data that was sent to a lost worker is not in any store: send it again. The round is a pure
-                    # function of rows and state, so asking twice changes nothing.
-                    if attempt == REPLACEMENTS:
-                        raise ClusterError(
-                            f"workers were lost in {REPLACEMENTS + 1} attempts at one round; look at their logs "
-                            "(memory limit?). What was charged is recorded: run again with the same run_id to resume."
-                        ) from None
-                    self._send()
-        raise AssertionError("unreachable")
+        resume = "What was charged is recorded: run again with the same run_id to resume."
+        return _summaries(self._ask("round", resume, summarise_shard, ask))
 
     def close(self) -> None:
         self._shards, self._pieces, self._plans = [], [], ()
-        if self._owned:
-            self._client.close()
+        self._connection.close()
 
-    def _slots(self) -> list[str]:
-        """The address of the worker of every thread that is there now."""
-        try:
-            self._client.wait_for_workers(1, timeout=CONNECT_TIMEOUT)
-        except TimeoutError:
-            self.close()
-            raise ClusterError(
-                f"the scheduler has no workers (waited {CONNECT_TIMEOUT:g} s); start some with "
-                "'dask worker ADDRESS' before fitting. A run that was charged can be resumed with its run_id."
-            ) from None
-        return [address for address, n in sorted(self._client.nthreads().items()) for _ in range(n)]
-
-    def _refuse_other_versions(self) -> None:
+    def _meet(self) -> None:
         """Before anything is charged: whatever the workers would compute has to be what was planned."""
-        answers = self._client.run(versions, on_error="return")
+        give_up = time.monotonic() + waits.CONNECT
+        problem = ""
+        try:
+            while not self._connection.workers():
+                if time.monotonic() > give_up:
+                    raise Lost(
+                        f"the scheduler has no workers (waited {waits.CONNECT:g} s); start some with "
+                        "'dask worker ADDRESS' before fitting"
+                    )
+                time.sleep(0.1)
+            answers = self._watch.ask_all(versions, waits.PATIENCE)  # a worker may have to import dpdist first
+            if not answers:
+                raise Lost(f"no worker of the cluster answers (waited {waits.PATIENCE:g} s)")
+        except Lost as lost:
+            problem = str(lost)
+        if problem:
+            raise ClusterError(f"{problem}. A run that was charged can be resumed with its run_id.")
         for address, there in sorted(answers.items()):
             if isinstance(there, Mapping):
                 differs = difference(self._versions, there)
             else:  # it has no dpdist, or one that cannot be asked
                 differs = f"no usable dpdist ({type(there).__name__}) instead of {self._versions['dpdist']}"
             if differs:
-                self.close()
                 raise ClusterError(f"the worker {address} has {differs}: {SAME_IMAGE}. Nothing was charged")
 
+    def _ask(self, stage: str, advice: str, task: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """What a task finds on every shard; what is lost on the way is asked again, of whoever is there.
+
+        A stage is a pure function of rows and state, so asking twice changes nothing.
+        """
+        self._watch.begin(advice)
+        for attempt in itertools.count():
+            try:
+                if not self._shards:
+                    self._send()
+                return self._results(stage, task, *arguments)
+            except Lost as lost:
+                loss = lost
+            self._shards, self._pieces = [], []
+            if attempt == REPLACEMENTS:
+                raise ClusterError(
+                    f"workers were lost in {REPLACEMENTS + 1} attempts at one round (at last: {loss}); look at their "
+                    f"logs (memory limit?). {advice}"
+                )
+            self._watch.recover(loss)
+        raise AssertionError("unreachable")
+
+    def _results(self, stage: str, task: Callable[..., Any], *arguments: Any) -> list[Any]:
+        number = next(self._stage)
+        futures = [
+            self._submit(f"{stage}-{number}-{i}", task, shard, *arguments) for i, shard in enumerate(self._shards)
+        ]
+        found: list[Any] = self._watch.result(lambda client: client.gather(futures, asynchronous=True), futures)
+        return found
+
     def _send(self) -> None:
-        number = next(self._round)
-        slots = self._slots()
-        self._pieces = []
-        self._shards = []
+        """Deal the shards; Dask chooses where they are loaded, so that a loss leaves none without a place."""
+        number = next(self._stage)
+        slots = [address for address, worker in self._watch.workers.items() for _ in range(worker["nthreads"])]
         for i, ((plan, sources), slot) in enumerate(zip(self._plans, itertools.cycle(slots), strict=False)):
             sent = {name: self._to_worker(column, plan.ranges, slot) for name, column in sources.items()}
             self._pieces.append(sent)
-            self._shards.append(
-                self._client.submit(
-                    _on_same_versions, self._versions, load_shard, plan, sent,
-                    key=f"{self._name}-shard-{number}-{i}", pure=False, workers=[slot], allow_other_workers=True,
-                )
+            self._shards.append(self._submit(f"shard-{number}-{i}", load_shard, plan, sent))
+
+    def _submit(self, name: str, task: Callable[..., Any], *arguments: Any) -> Any:
+        client = self._connection.client
+        with losses(client):
+            return client.submit(
+                _on_same_versions, self._versions, task, *arguments,
+                key=f"{self._name}-{name}", pure=False, workers=self._watch.only,
             )  # fmt: skip
 
     def _to_worker(self, column: Sequence[Any], ranges: Sequence[tuple[int, int]], slot: str) -> Sequence[Any]:
         """A store is opened by the worker; rows of this process, or of a Dask collection, are sent there."""
         source = column[0]
         if isinstance(source, NumpySource):
-            return self._client.scatter([source.read(*rows) for rows in ranges], workers=[slot], hash=False)
+            rows = [source.read(*each) for each in ranges]
+            sent: Sequence[Any] = self._watch.result(
+                lambda client: client.scatter(rows, workers=[slot], hash=False, asynchronous=True)
+            )
+            return sent
         if isinstance(source, DaskSource):
+            client = self._connection.client
             pieces = [source.array[start:stop] for start, stop in ranges]
-            return self._client.compute(pieces, workers=[slot], allow_other_workers=True)
+            with losses(client):
+                return list(client.compute(pieces, workers=self._watch.only))
         return column
-
-    def _gather(self, futures: Sequence[Any]) -> list[Any]:
-        return list(self._client.gather(list(futures)))
-
-
-@contextlib.contextmanager
-def _connected() -> Iterator[None]:
-    """Within it, a scheduler that is gone is one clear error, whatever Dask makes of it."""
-    try:
-        yield
-    except (OSError, TimeoutError, RuntimeError) as error:  # tasks return what goes wrong in them, and raise nothing
-        problem = type(error).__name__
-    else:
-        return
-    raise ClusterError(
-        f"the connection to the scheduler was lost ({problem}). What was charged is recorded: run again with the same "
-        "run_id to resume."
-    )
 
 
 def connect(cluster: str | Mapping[str, Any] | Client | Cluster | None) -> Workers:
@@ -233,20 +221,6 @@ def connect(cluster: str | Mapping[str, Any] | Client | Cluster | None) -> Worke
     if isinstance(cluster, Client):
         return DistributedWorkers(cluster, owned=False)
     return DistributedWorkers(new_client(cluster), owned=True)
-
-
-def new_client(cluster: str | Mapping[str, Any] | Cluster) -> Client:
-    """A connection of our own; raises `ClusterError` with the reason if there is none to be had."""
-    address, security = door(cluster) if isinstance(cluster, str | Mapping) else (None, None)
-    try:
-        return Client(address or cluster, timeout=CONNECT_TIMEOUT, set_as_default=False, security=security)
-    except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
-        problem = type(error).__name__ if address is None or security is None else refusal(address, security)
-    raise ClusterError(
-        f"cannot reach the Dask scheduler {address or cluster!r} within {CONNECT_TIMEOUT:g} s: {problem}. "
-        "The address is like tcp://host:8786 or tls://host:8786; cluster='threads' runs in this process. Nothing was "
-        "charged by this attempt."
-    )
 
 
 def _on_same_versions(expected: Mapping[str, str], function: Callable[..., Any], *arguments: Any) -> Any:

@@ -134,7 +134,7 @@ def test_a_ledger_that_cannot_be_written(tmp_path):
 
 
 def test_an_unreachable_scheduler_times_out(monkeypatch):
-    monkeypatch.setattr("dpdist.engine.workers.CONNECT_TIMEOUT", 0.5)
+    monkeypatch.setattr("dpdist.engine.waits.CONNECT", 0.5)
     ledger = Ledger(":memory:")
     dataset = Dataset.from_arrays(X=X, y=Y)
     model = LogisticRegression(**GOOD, ledger=ledger, cluster="tcp://127.0.0.1:9")

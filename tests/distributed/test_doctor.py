@@ -172,7 +172,7 @@ def test_a_worker_with_another_version(tmp_path):
 
 
 def test_nannies_and_no_workers_and_nobody(tmp_path, monkeypatch):
-    monkeypatch.setattr("dpdist.engine.workers.CONNECT_TIMEOUT", 1.0)
+    monkeypatch.setattr("dpdist.engine.waits.CONNECT", 1.0)
     with (
         RealCluster(tmp_path, 0, env=SOUND, nanny=True) as cluster,
         Client(cluster.address, timeout=60, set_as_default=False) as client,

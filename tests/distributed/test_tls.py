@@ -127,21 +127,21 @@ def test_a_client_without_a_certificate_is_refused_by_the_scheduler(cluster, our
 
 
 def test_a_certificate_of_another_authority_is_refused(cluster, ours, theirs, monkeypatch):
-    monkeypatch.setattr("dpdist.engine.workers.CONNECT_TIMEOUT", 2.0)
+    monkeypatch.setattr("dpdist.engine.waits.CONNECT", 2.0)
     stranger = {**theirs.cluster(cluster.address), "ca_file": str(ours.ca)}
     with pytest.raises(ClusterError, match=r"it refused our certificate \(.*UNKNOWN_CA.*Nothing was charged"):
         connect(stranger)
 
 
 def test_a_wrong_authority_is_named(cluster, ours, theirs, monkeypatch):
-    monkeypatch.setattr("dpdist.engine.workers.CONNECT_TIMEOUT", 2.0)
+    monkeypatch.setattr("dpdist.engine.waits.CONNECT", 2.0)
     wrong = {**ours.cluster(cluster.address), "ca_file": str(theirs.ca)}
     with pytest.raises(ClusterError, match="its certificate was not signed by the authority in ca_file"):
         connect(wrong)
 
 
 def test_a_plain_client_is_refused(cluster, monkeypatch):
-    monkeypatch.setattr("dpdist.engine.workers.CONNECT_TIMEOUT", 2.0)
+    monkeypatch.setattr("dpdist.engine.waits.CONNECT", 2.0)
     plain = cluster.address.replace("tls://", "tcp://")
     with pytest.raises(ClusterError, match="if it is encrypted, write tls://"):
         connect(plain)
@@ -150,7 +150,7 @@ def test_a_plain_client_is_refused(cluster, monkeypatch):
 
 
 def test_a_plain_scheduler_is_named(ours, tmp_path, monkeypatch):
-    monkeypatch.setattr("dpdist.engine.workers.CONNECT_TIMEOUT", 2.0)
+    monkeypatch.setattr("dpdist.engine.waits.CONNECT", 2.0)
     with RealCluster(tmp_path, 1) as plain:
         plain.ready()
         with pytest.raises(ClusterError, match="it does not speak TLS"):
@@ -158,7 +158,7 @@ def test_a_plain_scheduler_is_named(ours, tmp_path, monkeypatch):
 
 
 def test_nobody_there(ours, monkeypatch):
-    monkeypatch.setattr("dpdist.engine.workers.CONNECT_TIMEOUT", 1.0)
+    monkeypatch.setattr("dpdist.engine.waits.CONNECT", 1.0)
     for cluster in ("tcp://127.0.0.1:1", ours.cluster("tls://127.0.0.1:1")):
         with pytest.raises(ClusterError, match=r"nothing answers there \(ConnectionRefusedError\)"):
             connect(cluster)

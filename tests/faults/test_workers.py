@@ -79,7 +79,7 @@ def test_a_worker_that_hangs_for_ever_is_given_up_after_its_time(place, run, hea
 
 
 def test_a_scheduler_killed_in_the_middle_of_a_run(place, run, healthy, monkeypatch):
-    monkeypatch.setattr("dpdist.engine.workers.CONNECT_TIMEOUT", 5.0)
+    monkeypatch.setattr("dpdist.engine.waits.CONNECT", 5.0)
     with RealCluster(place, 2) as cluster:
         cluster.ready()
         with (

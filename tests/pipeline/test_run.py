@@ -15,7 +15,7 @@ import pytest
 import zarr
 
 from dpdist import Budget, Dataset, Ledger
-from dpdist.engine import workers
+from dpdist.engine import waits
 from dpdist.errors import BudgetExceeded, ClusterError, DataError, DpdistError, LedgerError
 from dpdist.pipeline.job import JobError, load_job
 from dpdist.pipeline.planning import passes, plan_job
@@ -408,7 +408,7 @@ def test_a_locked_ledger_is_waited_for_and_then_named(stored, tmp_path, monkeypa
 
 
 def test_a_scheduler_that_cannot_be_reached(stored, tmp_path, monkeypatch):
-    monkeypatch.setattr(workers, "CONNECT_TIMEOUT", 0.3)
+    monkeypatch.setattr(waits, "CONNECT", 0.3)
     with pytest.raises(ClusterError, match=r"cannot reach the Dask scheduler 'tcp://127.0.0.1:9'.*Nothing was charged"):
         run_job(stored(), scheduler="tcp://127.0.0.1:9")
     assert untouched(tmp_path)
