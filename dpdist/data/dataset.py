@@ -181,7 +181,7 @@ class Dataset:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows; not for showing where `dpdist.data.schema.Schema.counted` is false."""
+        """Number of rows; not for showing where they are not `dpdist.data.units.Units.counted`."""
         return self._schema.n_rows
 
     @property

@@ -21,7 +21,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from dpdist.data import Dataset, Progress, arrayfiles, checkpoint, copying, delimited, ingest, readers
+from dpdist.data import Dataset, Progress, arrayfiles, checkpoint, copying, delimited, ingest, owners, readers
 from dpdist.errors import DataError
 from tests.data.test_ingestion import files
 
@@ -36,6 +36,7 @@ def child(source: str, dest: str, rows: Any, pipe: Connection | None, block: int
     arrayfiles.aligned_rows = lambda _: 1024  # type: ignore[assignment]
     checkpoint._CACHE = -1024
     copying.CHECKPOINT_SECONDS = 0.0 if pipe is None else 0.2
+    owners.BUCKET_BYTES = 2**15 if pipe is None else owners.BUCKET_BYTES
 
     def tell(at: Progress) -> None:
         rows[:] = rows[0] or at.rows, at.rows

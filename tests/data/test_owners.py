@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from dpdist import Dataset
-from dpdist.data import Units, ingest, owners
+from dpdist.data import Units, copying, ingest, owners
 from dpdist.data.folds import split_slots
 from dpdist.data.schema import ATTRIBUTE
 from dpdist.engine.sampling import Batch
@@ -117,6 +117,36 @@ def test_a_row_without_an_owner_is_left_out(tmp_path: Path) -> None:
         done = ingest(tmp_path / "t.csv", tmp_path / on_bad, features=["a"], unit="who", max_rows=2, on_bad=on_bad)
         stored = Dataset.open(tmp_path / on_bad).read(0, 4)["X"].ravel()
         assert done.rows_read == 4 and sum(done.bad.values()) == 2 and sorted(stored) == [1, 1, 5, 5]
+
+
+@pytest.mark.parametrize("nth", [2, 4, 9])
+def test_killed_while_it_arranges(nth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every bucket is written once, and the source is not read again."""
+    monkeypatch.setattr(owners, "BUCKET_BYTES", 100)
+    monkeypatch.setattr(copying, "CHECKPOINT_SECONDS", 0.0)
+    _, whole = written(tmp_path, "two rows at the end")
+    calls, real = [], copying.arrange
+
+    def killed(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == nth:
+            raise SystemExit
+        return real(*arguments)
+
+    again = tmp_path / "again"
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "arrange", killed)
+        with pytest.raises(SystemExit):
+            written(again, "two rows at the end")
+    source = again / "t.csv"
+    changed = source.stat()
+    with monkeypatch.context() as patch:
+        patch.setattr(copying.Ingestion, "_read", None)
+        patch.setattr(Path, "write_text", lambda *_: None)  # the file stays as it is
+        _, stored = written(again, "two rows at the end")
+    assert source.stat() == changed and not list(again.glob("*.ingesting"))
+    for name in ("X", "y"):
+        np.testing.assert_array_equal(stored[name], whole[name])
 
 
 def test_nothing_but_bad_rows_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dpdist import Dataset
+from dpdist import Dataset, local
 from dpdist.central.robust_queries import ColumnSum
 from dpdist.engine.coordinator import Coordinator
 from dpdist.errors import BudgetError, BudgetExceeded, DataError
@@ -161,3 +161,21 @@ def test_one_normal_vector_per_block_has_the_law_of_the_sum():
 def test_category_reads_whole_numbers_of_its_range():
     X = np.array([0, 1, 2, 3, -1, 0.5, np.nan, np.inf, 1e300])
     assert Category(3).values({"X": X}).tolist() == [0, 1, 2, -1, -1, -1, -1, -1, -1]
+
+
+@pytest.mark.parametrize("how", [{}, {"grouped": True}], ids=["anywhere", "grouped"])
+def test_whoever_owns_two_rows_is_refused_before_anything_is_said_of_their_number(how, recwarn):
+    units = {"unit": "user", "max_rows_per_unit": 2, **how}
+    data = Dataset.from_arrays(X=numbers(10), y=np.ones(10), **units)
+    codes = Dataset.from_arrays(X=np.arange(10), **units)
+    for model, dataset in (
+        (local.LogisticRegression(classes=[0, 1], radius=1.0, row_norm=1.0, epsilon=1.0, delta=0.9, n_rounds=99), data),
+        (local.Mean(low=0.0, high=1.0, epsilon=1.0), data),
+        (local.HeavyHitters(n_bits=32, step_bits=1, epsilon=1.0), codes),
+        (local.Histogram(n_categories=10, epsilon=1.0), codes),
+    ):
+        with pytest.raises(BudgetError, match="one row per user"):
+            model.fit(dataset)
+        with pytest.raises(BudgetError, match="one row per user"):
+            model.plan(10, 1, dataset.schema.units)
+    assert not recwarn.list
