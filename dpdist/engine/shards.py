@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpdist.engine.query import Block, Query
 from dpdist.engine.sampling import Batch
+from dpdist.engine.unchanged import Unchanged
 from dpdist.errors import DataError, DataUnavailable
 from dpdist.kernels.grid import fits_int64
 
@@ -84,7 +85,8 @@ class Shard:
 
     plan: ShardPlan
     sources: Mapping[str, Sequence[Any]]
-    blocks: list[tuple[int, Block]] = field(default_factory=list)
+    blocks: list[tuple[int, Block]] = field(default_factory=list, repr=False)
+    unchanged: Unchanged = field(default_factory=Unchanged, repr=False)
     n_ahead: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -129,9 +131,14 @@ class Shard:
         """The i-th range; rows that were sent here are there already, others are read."""
         start, stop = self.plan.ranges[i]
         columns = {name: self.sources[name][i] for name in self.plan.prepare}
-        rows = {name: c if isinstance(c, np.ndarray) else getattr(c, how)(start, stop) for name, c in columns.items()}
+        sent = {name for name, column in columns.items() if isinstance(column, np.ndarray)}
+        rows = {name: c if name in sent else getattr(c, how)(start, stop) for name, c in columns.items()}
         with np.errstate(all="ignore"):  # of its own: a thread starts without that of its maker
-            return {name: prepare(rows[name]) for name, prepare in self.plan.prepare.items()}
+            block = {name: prepare(rows[name]) for name, prepare in self.plan.prepare.items()}
+        if not self.plan.resident:
+            for name in block.keys() - sent:
+                self.unchanged.check(name, start, stop, block[name])
+        return block
 
 
 def load_shard(plan: ShardPlan, sources: Mapping[str, Sequence[Any]]) -> Shard | Failure:

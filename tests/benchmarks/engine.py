@@ -28,6 +28,7 @@ from dpdist import Budget, Coordinator, Dataset
 from dpdist.central.queries import GradientSum
 from dpdist.data import synthetic
 from dpdist.engine import coordinator as engine
+from dpdist.engine.unchanged import Unchanged
 from dpdist.fitting.columns import ClassCodes, features
 from dpdist.losses import Logistic
 from dpdist.privacy.ledger import Ledger
@@ -88,6 +89,32 @@ def epoch_vs_read() -> tuple[float, str]:
         finally:
             engine.RESIDENT_SHARE = share
     return min(epochs) / min(reads), "one streamed epoch over 2e6 x 50 on disk against only reading it, two threads"
+
+
+@benchmark("epoch-check", "<= 1.25")
+def epoch_check() -> tuple[float, str]:
+    """Rounds in turns, with and without comparing rows that are read again with what they were."""
+    check, compare = Unchanged.check, True
+
+    def sometimes(self: Unchanged, *rows: Any) -> None:
+        if compare:
+            check(self, *rows)
+
+    def switch(done: int) -> None:
+        nonlocal compare
+        compare = done % 2 == 0
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(engine, "RESIDENT_SHARE", 0.0),
+        mock.patch.object(Unchanged, "check", sometimes),
+        dask.config.set(num_workers=2),
+    ):
+        dataset, _ = synthetic.logit(1_000_000, 50, store=f"{folder}/rows.zarr")
+        times = rounds(dataset, 102, between=switch)
+    return min(times[2::2]) / min(
+        times[3::2]
+    ), "one streamed epoch over 1e6 x 50 on disk, with and without the comparison"
 
 
 @benchmark("s3-epoch", "<= 1.2")

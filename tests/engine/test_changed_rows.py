@@ -1,0 +1,152 @@
+"""Rows that change while a run reads them again and again: noticed by whoever has read them before."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from distributed import LocalCluster
+
+from dpdist import Budget, Coordinator, Dataset, Ledger
+from dpdist.central.robust_queries import ColumnSum
+from dpdist.engine import coordinator as engine
+from dpdist.engine.shards import Failure, Round, ShardPlan, load_shard, summarise_shard
+from dpdist.engine.unchanged import Unchanged
+from dpdist.errors import DataError
+from dpdist.fitting.columns import ClassCodes
+from dpdist.kernels.truncation import HardClip
+from dpdist.privacy.mechanisms import Gaussian
+from dpdist.privacy.plan import Item
+
+N, D, ROWS = 1000, 3, 200
+SECRET = 987654.321
+QUERY = ColumnSum(HardClip(1.0), D)
+ARRAYS = {"X": np.asarray, "y": ClassCodes(("no", "yes"))}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(N, D)), np.array(["no", "yes"])[rng.integers(0, 2, N)]
+    Dataset.from_arrays(tmp_path / "rows.zarr", X=X, y=y, partition_rows=ROWS, dataset_id="survey")
+    return tmp_path / "rows.zarr"
+
+
+def change_number(place: Path) -> None:
+    """One valid value in place of another, with a valid checksum."""
+    zarr.open_group(place, mode="r+")["X"][617, 1] = SECRET
+
+
+def change_label(place: Path) -> None:
+    array = zarr.open_group(place, mode="r+")["y"]
+    array[617] = "yes" if array[617] == "no" else "no"
+
+
+CHANGES = {"X": change_number, "y": change_label}
+
+
+def rounds(place: Path, ledger: Ledger, changes: Any, n: int = 4, **options: Any) -> list[list[float]]:
+    """The releases of a run of n rounds; ``changes[i]`` happens before round i."""
+    dataset = Dataset.open(place)
+    values = []
+    with Coordinator(dataset, Budget(1.0, 1e-6), arrays=ARRAYS, ledger=ledger, run_id="monday", **options) as run:
+        item = run.plan([Item("sum", Gaussian(), count=n)])["sum"]
+        for i in range(n):
+            changes.get(i, lambda place: None)(place)
+            values.append(run.release(QUERY, item).tolist())
+    return values
+
+
+@pytest.fixture
+def streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "RESIDENT_SHARE", 0.0)
+
+
+@pytest.mark.parametrize("array", CHANGES)
+def test_a_chunk_that_changes_between_rounds_ends_a_streamed_run(array, place, streamed, tmp_path):
+    ledger = Ledger(tmp_path / "l.sqlite")
+    with pytest.raises(DataError) as noticed:
+        rounds(place, ledger, {2: CHANGES[array]}, cluster="threads")
+    text = str(noticed.value)
+    assert f"array '{array}', rows 600:800 have changed" in text and "run_id" in text
+    assert str(SECRET) not in text and "yes" not in text and not any(c in text for c in ("digest", "fingerprint"))
+    (record,) = ledger.history("survey")
+    stored = ledger.journal._db._connection.execute("SELECT count(*) FROM dpdist_values").fetchone()[0]
+    assert stored == 2 and len(record.releases) == 3, "what was announced is on file; no value of the changed rows is"
+
+
+def test_the_run_goes_on_when_the_rows_are_restored(place, streamed, tmp_path):
+    before = zarr.open_group(place, mode="r")["X"][617, 1]
+    expected = rounds(place, Ledger(tmp_path / "a.sqlite"), {}, cluster="threads", random_state=1)
+    ledger = Ledger(tmp_path / "b.sqlite")
+    with pytest.raises(DataError):
+        rounds(place, ledger, {2: change_number}, cluster="threads", random_state=1)
+    zarr.open_group(place, mode="r+")["X"][617, 1] = before
+    assert rounds(place, ledger, {}, cluster="threads", random_state=1) == expected
+
+
+def test_rows_that_stay_in_memory_are_those_that_were_loaded(place, tmp_path):
+    expected = rounds(place, Ledger(tmp_path / "a.sqlite"), {}, cluster="threads", random_state=1)
+    changed = rounds(place, Ledger(tmp_path / "b.sqlite"), {2: change_number}, cluster="threads", random_state=1)
+    assert changed == expected
+
+
+def test_writing_the_same_values_again_is_no_change(place, streamed, tmp_path):
+    def rewrite(place: Path) -> None:
+        array = zarr.open_group(place, mode="r+")["X"]
+        array[...] = array[...]
+
+    assert len(rounds(place, Ledger(tmp_path / "l.sqlite"), {1: rewrite, 2: rewrite}, cluster="threads")) == 4
+
+
+def test_workers_of_a_cluster_notice_it_too(place, streamed, tmp_path):
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        pytest.raises(DataError, match=r"'X', rows 600:800 have changed"),
+    ):
+        rounds(place, Ledger(tmp_path / "l.sqlite"), {2: change_number}, cluster=cluster.scheduler_address)
+
+
+def shard_of(place: Path) -> Any:
+    source = Dataset.open(place).source("X")
+    ranges = tuple((start, start + ROWS) for start in range(0, N, ROWS))
+    return load_shard(ShardPlan(ranges, {"X": np.asarray}, resident=False), {"X": [source] * len(ranges)})
+
+
+def ask(shard: Any) -> Any:
+    return summarise_shard(shard, Round(QUERY, None, 0, N, N))
+
+
+def test_what_a_worker_remembers_goes_nowhere(place):
+    """Not with a shard that is sent to another worker or written to a disk, and not into words."""
+    shard = shard_of(place)
+    memory = shard.unchanged
+    assert len(memory._known) == 5
+    sent = pickle.dumps(shard)
+    known = [number.to_bytes(8, order) for number in memory._known.values() for order in ("little", "big")]
+    assert not any(secret in sent for secret in (*known, memory._key.words[:4].tobytes()))
+    assert not any(str(number) in repr(shard) + repr(memory) for number in memory._known.values())
+    other = pickle.loads(sent).unchanged
+    assert isinstance(other, Unchanged) and not other._known
+    assert (other._key.words != memory._key.words).any()
+
+
+def test_who_takes_over_reads_for_the_first_time(place):
+    """What holds where a worker was lost: the next one knows the rows from its own first reading on."""
+    shard = shard_of(place)
+    change_number(place)
+    assert isinstance(ask(shard), Failure)
+    successor = pickle.loads(pickle.dumps(shard))
+    first = ask(successor)
+    assert (first == ask(successor)).all()
+    zarr.open_group(place, mode="r+")["X"][0, 0] = SECRET
+    assert isinstance(ask(successor), Failure)
+
+
+def test_two_shards_have_two_keys(place):
+    one, other = shard_of(place).unchanged, shard_of(place).unchanged
+    assert set(one._known) == set(other._known) and not set(one._known.values()) & set(other._known.values())
