@@ -90,6 +90,11 @@ class Guarantee:
     rows_per_unit : int
         How many rows of the dataset a unit can have, at most.
 
+    Notes
+    -----
+    An outcome is what was released and whatever else a run shows, logs or writes outside the store. How many bytes the
+    chunks of a store take is no part of it (they tell counts), nor are tracebacks and times: these are not public.
+
     Examples
     --------
     >>> print(Guarantee(1.0, 1e-6, Neighbours.REPLACE_ONE, "gdp", False, "row", "31 Gaussian releases", 31, 0.237).text)
