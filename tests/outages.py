@@ -18,14 +18,14 @@ from dpdist.pipeline.run import run_job
 from tests.s3 import Faults
 
 KINDS = ("refused", "503", "cut")
-MOMENTS = ("loading", "round", "journal", "results")
+MOMENTS = ("opening", "loading", "round", "journal", "results")
 N_ROUNDS = 4
 
 
 def job(folder: Path, moment: str, address: str) -> dict[str, object]:
     """A seeded job that needs the address at this moment of a run, and a folder for all else."""
     X = np.random.default_rng(0).normal(size=(3000, 4)) / 2
-    rows = f"{address}/rows.zarr" if moment in ("loading", "round") else str(folder / "rows.zarr")
+    rows = f"{address}/rows.zarr" if moment in ("opening", "loading", "round") else str(folder / "rows.zarr")
     Dataset.from_arrays(rows, X=X, y=(X[:, 0] > 0).astype(int), partition_rows=500)
     return {
         "method": "dp-gd",
@@ -62,6 +62,9 @@ def struck(store: Faults, moment: str, kind: str, seconds: float) -> Iterator[li
             times.append(time.monotonic())
             store.be_away(kind, seconds)
 
+    if moment == "opening":
+        times.append(time.monotonic())
+        store.be_away(kind, seconds)
     with watching(strike):
         yield times
 

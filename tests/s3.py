@@ -73,8 +73,8 @@ class Faults(http.server.ThreadingHTTPServer):
     """Passes requests on to an S3 server, and spoils those that `spoil` names.
 
     ``spoil(method, path)`` gives None, "503", "late 503" (after the server has done what was asked), "slow", "cut"
-    (half of the answer, then the connection ends), "short" (half of the body as if that were all) or "end" (the
-    connection ends, and the server hears of nothing).
+    (half of the answer, then the connection ends), "short" (half of the body as if that were all), "end" (the
+    connection ends, and the server hears of nothing) or "silent" (the same, after a minute).
     """
 
     daemon_threads = True
@@ -88,7 +88,7 @@ class Faults(http.server.ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def be_away(self, kind: str, seconds: float) -> None:
-        """From now on spoil every request ("503", "cut"), or refuse every connection ("refused"), for so long."""
+        """Spoil every request from now on ("503", "cut", "silent"), or refuse every connection ("refused")."""
         over = time.monotonic() + seconds
         fault = "end" if kind == "refused" else kind
         self.spoil = lambda method, path: fault if time.monotonic() < over else None
@@ -122,7 +122,8 @@ class _Passing(http.server.BaseHTTPRequestHandler):
         if fault == "503":
             self._answer(503, [("Content-Type", "application/xml")], b"<Error><Code>SlowDown</Code></Error>")
             return
-        if fault == "end":
+        if fault in ("end", "silent"):
+            time.sleep(60 if fault == "silent" else 0)
             self._end()
             return
         if fault == "slow":

@@ -97,7 +97,8 @@ class Source(ABC):
             problem, number = "decoded to another shape or dtype than the metadata says", None
         # Raised outside the handler, so that the original exception (which may quote data) is not attached.
         if number is not None:
-            raise DataError(f"{rows} cannot be read ({os.strerror(number)}): check the disk, and who may read there")
+            fix = "check the disk or the connection, and who may read there"
+            raise DataError(f"{rows} cannot be read ({os.strerror(number)}): {fix}")
         raise damaged(self.name, start, stop, problem)
 
 

@@ -29,8 +29,11 @@ Result = TypeVar("Result")
 SCHEMES = ("postgresql", "postgres")
 LOCK_WAIT = 30
 """Seconds to wait for another job that is writing."""
-ANSWER_WITHIN = 60
+ANSWER_WITHIN = 50
 """Seconds for a transaction; a server that keeps the connection and says nothing is left after that."""
+HEARD_WITHIN = 20
+"""Seconds in which the server hears of us inside a transaction; after that it gives the lock to other jobs, which wait
+for it: we may have been stopped, or cut off, and would keep them from the ledger for hours."""
 _REFUSED = re.compile(
     "authentication failed|no password supplied|does not exist|pg_hba.conf|permission denied|not permitted to log in"
     "|does not support SSL|certificate"
@@ -144,7 +147,8 @@ class PostgresDatabase:
             keepalives_interval=2,
             keepalives_count=3,
             tcp_user_timeout=10_000,
-            options=f"-c lock_timeout={LOCK_WAIT}s -c synchronous_commit=on -c client_encoding=UTF8",
+            options=f"-c lock_timeout={LOCK_WAIT}s -c idle_in_transaction_session_timeout={HEARD_WITHIN}s "
+            "-c synchronous_commit=on -c client_encoding=UTF8",
             application_name="dpdist",
         )
         with _time_limit(connection):

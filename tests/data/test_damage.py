@@ -44,6 +44,16 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
+def test_a_disk_that_does_not_read_is_not_called_damage(tmp_path: Path) -> None:
+    """Who reads there gets EIO from the kernel."""
+    data = Dataset.from_arrays(tmp_path / "rows.zarr", X=X, partition_rows=ROWS)
+    chunk = tmp_path / "rows.zarr/X/c/2/0"
+    chunk.unlink()
+    chunk.symlink_to("/proc/self/mem")
+    with pytest.raises(DataError, match=r"rows 390:610 cannot be read \(Input/output error\): check the disk"):
+        data.read(390, 610)
+
+
 def refused(data: Dataset, decoding_fails: bool = True, rows: str = "rows 400:600") -> None:
     calls = [lambda: data.verify(), lambda: verify_rows(data.source("X"), 590, 610)]
     if decoding_fails:

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import psycopg
@@ -288,16 +289,30 @@ def test_a_server_that_crashes_inside_any_kind_of_transaction_is_waited_for(serv
     assert Ledger(server.address).spent("restart").epsilon == pytest.approx(5.0)
 
 
-def test_a_server_that_says_nothing_any_more_is_left(server, cuts, monkeypatch):
-    monkeypatch.setattr(postgres, "LOCK_WAIT", 1)
-    monkeypatch.setattr(postgres, "ANSWER_WITHIN", 2)
+@pytest.mark.parametrize("when", [b"dpdist_runs VALUES", b"COMMIT"])
+def test_a_connection_on_which_nothing_is_said_any_more_is_left_and_keeps_nobody_out(server, cuts, monkeypatch, when):
+    """Neither end learns that the other one is gone."""
+    monkeypatch.setattr(postgres, "ANSWER_WITHIN", 6)
+    monkeypatch.setattr(postgres, "HEARD_WITHIN", 2)
     ledger = Ledger(cuts.address)
-    seen = itertools.count()
-    cuts.spoil = lambda message: "silent" if b"COMMIT" in message and next(seen) == 0 else None
+    struck = threading.Event()
+
+    def silent(message: bytes) -> str | None:
+        if when not in message or struck.is_set():
+            return None
+        struck.set()
+        return "silent"
+
+    cuts.spoil = silent
     began = time.monotonic()
-    assert not ledger.open_run("d", "r", "plan", Charge(0.25)).resumed
-    assert 2 <= time.monotonic() - began < 30
-    assert [run.run_id for run in ledger.history("d")] == ["r"]
+    with ThreadPoolExecutor(1) as pool:
+        charged = pool.submit(ledger.open_run, "d", "r", "plan", Charge(0.25))
+        assert struck.wait(10)
+        Ledger(server.address).open_run("d", "s", "plan", Charge(0.25))
+        assert time.monotonic() - began < 6, "the other job waited for no more than HEARD_WITHIN"
+        assert not charged.result(30).resumed
+    assert 6 <= time.monotonic() - began < 30
+    assert sorted(run.run_id for run in ledger.history("d")) == ["r", "s"]
 
 
 def test_a_server_that_refuses_is_not_waited_for(server):
