@@ -12,9 +12,11 @@ import warnings
 
 import numpy as np
 import pytest
+import zarr
 
 from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression
 from dpdist.constraints import L1Ball
+from dpdist.data.schema import ATTRIBUTE
 from dpdist.engine import workers
 
 N, D = 3000, 4
@@ -93,7 +95,10 @@ def visible(make, X, y, folder, monkeypatch, caplog) -> dict:
     monkeypatch.setattr(workers.LocalThreads, "_run", spy)
     caplog.clear()
     folder.mkdir()
-    dataset = Dataset.from_arrays(folder / "rows.zarr", X=X, y=y, dataset_id="same", partition_rows=1024)
+    Dataset.from_arrays(folder / "rows.zarr", X=X, y=y, dataset_id="same", partition_rows=1024)
+    store = zarr.open_group(folder / "rows.zarr", mode="r+")
+    store.update_attributes({ATTRIBUTE: {**store.attrs[ATTRIBUTE], "edition": "same"}})  # else it is random
+    dataset = Dataset.open(store)
     ledger = Ledger(folder / "ledger.sqlite")
     model = make(epsilon=1.0, delta=1e-6, row_norm=1.0, ledger=ledger, run_id="run", cluster="threads")
     with warnings.catch_warnings(record=True) as caught, caplog.at_level(logging.DEBUG):
