@@ -104,7 +104,7 @@ def show(dataset: str | None, ledger: str | None, form: str, json_: bool, output
     """
     with _existing(ledger) as book:
         if dataset is None:
-            accounts = [account_of(book, known) for known in book.datasets()]
+            accounts = [account_of(book, known) for known in book.accounts()]
             whole: Any = {"ledger": book.path, "datasets": accounts}
             text = all_accounts_text(book.path, accounts)
         else:
@@ -236,7 +236,7 @@ def _is_place(dataset: str) -> bool:
 
 def _find(book: Ledger, dataset: str) -> str:
     """Return the id that the user means by a path, a URL or an id."""
-    known = book.datasets()
+    known = book.accounts()
     if dataset in known:
         carried = None
         if _is_place(dataset):
@@ -265,7 +265,7 @@ def _find_or_name(book: Ledger, dataset: str, new: bool) -> str:
     """The same for an account that may be new; a store without an id is given one."""
     if new and not _is_place(dataset):
         return dataset
-    if dataset not in book.datasets() and _is_place(dataset) and stored_id(dataset) is None:
+    if dataset not in book.accounts() and _is_place(dataset) and stored_id(dataset) is None:
         from dpdist.data import Dataset
 
         return Dataset.open(dataset).id

@@ -7,14 +7,17 @@ newest can commit. So a release id has one value for ever, and a resumed run get
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import secrets
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from dpdist.errors import Fenced, LedgerError
+from dpdist.privacy.heads import Head
 from dpdist.privacy.migrations import Schema
 from dpdist.privacy.sqlite import Store, open_store, utc_now
 
@@ -24,7 +27,27 @@ _VERSION_1 = (
         release_id TEXT PRIMARY KEY NOT NULL, run_id TEXT NOT NULL, epoch INTEGER NOT NULL,
         dtype TEXT NOT NULL, shape TEXT NOT NULL, bytes BLOB NOT NULL, stored_at TEXT NOT NULL)""",
 )
-SCHEMA = Schema("journal", "dpdist_epochs", (_VERSION_1,))
+
+
+def _identify(db: Any) -> None:
+    db.execute("INSERT INTO dpdist_journal (id) VALUES (?)", (secrets.token_hex(16),))
+
+
+_VERSION_2 = (
+    "CREATE TABLE dpdist_journal (id TEXT PRIMARY KEY NOT NULL)",
+    # The newest head that it was told of every ledger that it keeps values for.
+    """CREATE TABLE dpdist_remembered (
+        ledger TEXT PRIMARY KEY NOT NULL, number INTEGER NOT NULL, token TEXT NOT NULL)""",
+    "CREATE INDEX dpdist_values_by_run ON dpdist_values (run_id)",
+    _identify,
+)
+SCHEMA = Schema("journal", "dpdist_epochs", (_VERSION_1, _VERSION_2))
+_ID = "SELECT id FROM dpdist_journal"
+_REMEMBERED = "SELECT ledger, number, token FROM dpdist_remembered WHERE ledger = ?"
+_REMEMBER = """INSERT INTO dpdist_remembered (ledger, number, token) VALUES (?, ?, ?)
+    ON CONFLICT (ledger) DO UPDATE SET number = excluded.number, token = excluded.token
+    WHERE excluded.number > dpdist_remembered.number"""
+_HOLDS = "SELECT 1 FROM dpdist_values WHERE run_id = ? LIMIT 1"
 _EPOCH = "SELECT epoch FROM dpdist_epochs WHERE run_id = ?"
 _FIRST_EPOCH = "INSERT INTO dpdist_epochs VALUES (?, 1)"
 _NEXT_EPOCH = "UPDATE dpdist_epochs SET epoch = epoch + 1 WHERE run_id = ?"
@@ -53,6 +76,21 @@ class ReleasedValues(Protocol):
 class AnyJournal(Protocol):
     """Where released values are kept: `Journal`, or `dpdist.privacy.object_journal.ObjectJournal`."""
 
+    path: str
+
+    @property
+    def id(self) -> str:
+        """Its random name, made with it: the ledger writes down which journal keeps the values of a run."""
+
+    def remembered(self, ledger: str) -> Head | None:
+        """The newest head that it was told of a ledger."""
+
+    def remember(self, head: Head) -> None:
+        """Keep a head, unless a newer one of that ledger is known."""
+
+    def holds(self, run_id: str) -> bool:
+        """Whether it has a value of the run."""
+
     def open(self, run_id: str) -> ReleasedValues:
         """Take a run over."""
 
@@ -68,6 +106,8 @@ class Journal:
     path : path-like
         A file, created with its directories, on a local disk; the address of a PostgreSQL database
         (`dpdist.privacy.postgres`); or ``":memory:"``.
+    store : Store, optional
+        The same database, where it is open already.
 
     Examples
     --------
@@ -83,9 +123,35 @@ class Journal:
     dpdist.errors.Fenced: run 'monday' was taken over by a newer process (epoch 2, this one has 1): stop this one
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], store: Store | None = None) -> None:
         self.path = os.fspath(path)
-        self._db = open_store(self.path, SCHEMA)
+        if store is None:
+            store = open_store(self.path, SCHEMA)
+        else:
+            store.keep(SCHEMA)
+        self._db = store
+
+    @functools.cached_property
+    def id(self) -> str:
+        """Its random name, made with it: the ledger writes down which journal keeps the values of a run."""
+        with self._db.read() as db:
+            return str(db.execute(_ID).fetchone()[0])
+
+    def remembered(self, ledger: str) -> Head | None:
+        """Return the newest head that it was told of a ledger."""
+        with self._db.read() as db:
+            row = db.execute(_REMEMBERED, (ledger,)).fetchone()
+        return None if row is None else Head(*row)
+
+    def remember(self, head: Head) -> None:
+        """Keep a head, unless a newer one of that ledger is known."""
+        with self._db.write() as db:
+            db.execute(_REMEMBER, (head.ledger, head.number, head.token))
+
+    def holds(self, run_id: str) -> bool:
+        """Whether it has a value of the run."""
+        with self._db.read() as db:
+            return db.execute(_HOLDS, (run_id,)).fetchone() is not None
 
     def open(self, run_id: str) -> RunJournal:
         """Take the run over: from now on every earlier opener of it is fenced off."""

@@ -26,12 +26,13 @@ from dpdist.errors import BudgetError, LedgerError
 from dpdist.objects import is_object_store
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.filter import Amount, Charge, Composition, Limit, check_fits, check_suits, left, total
+from dpdist.privacy.heads import Head, advance, check_head, read_head, read_id
 from dpdist.privacy.journal import AnyJournal, Journal
 from dpdist.privacy.ledger_records import (
+    ACCOUNTS,
     ADD_LIMIT,
     ADD_RELEASE,
     ADD_RUN,
-    DATASETS,
     LIMITS,
     RELEASE,
     RELEASES,
@@ -41,8 +42,10 @@ from dpdist.privacy.ledger_records import (
     ReleaseRecord,
     RunCharge,
     RunRecord,
+    add_to_total,
     check_same_run,
     limit_of,
+    open_account,
     read_charges,
     read_limit,
     run_record,
@@ -138,7 +141,9 @@ class Ledger:
         The two belong together: a release that is charged and has no value is drawn anew, which is harmless only if the
         first draw was lost unseen. A ledger that outlives its journal would pay for two draws once.
         """
-        return ObjectJournal(self._journal) if is_object_store(self._journal) else Journal(self._journal)
+        if is_object_store(self._journal):
+            return ObjectJournal(self._journal)
+        return Journal(self._journal, self._db if self._journal == self.path else None)
 
     def close(self) -> None:
         """Close the file, and the journal's."""
@@ -146,17 +151,42 @@ class Ledger:
             self.journal.close()
         self._db.close()
 
+    # -- which ledger it is, and where it stands ------------------------------------------------------------------
+
+    @functools.cached_property
+    def id(self) -> str:
+        """The random name of this ledger, made with it; a copy of the file has the same one."""
+        with self._db.read() as db:
+            return read_id(db)
+
+    def head(self) -> Head:
+        """Where the ledger stands now: for others to remember, see `dpdist.privacy.heads`."""
+        with self._db.read() as db:
+            return read_head(db)
+
+    def check_remembered(self, remembered: Head, by: str) -> None:
+        """Raise `LedgerError` unless this is the ledger that was seen before, with all that it held then.
+
+        Parameters
+        ----------
+        remembered : Head
+        by : str
+            Who remembers it, for the message: ``"the dataset rows.zarr"``.
+        """
+        with self._db.read() as db:
+            check_head(db, self.path, remembered, by)
+
     # -- limits ---------------------------------------------------------------------------------------------------
 
     def set_limit(
         self,
-        dataset_id: str,
+        account: str,
         budget: Budget,
         *,
         neighbours: Neighbours = Neighbours.REPLACE_ONE,
         composition: Composition = "basic",
     ) -> None:
-        """Set or change what may be spent on a dataset in total, counting what has been spent already.
+        """Set or change what may be spent on an account in total, counting what has been spent already.
 
         Set it before the first run. Lowering it is always sound; raising it weakens the guarantee to the new limit.
         The relation and the rule stay as they are once something has been charged. Earlier limits are kept on file.
@@ -172,41 +202,43 @@ class Ledger:
             raise BudgetError('composition="gaussian" needs delta > 0: Gaussian noise is never pure; try delta=1e-6')
         limit = Limit(budget, neighbours, composition)
         with self._db.write() as db:
-            old, number = read_limit(db, dataset_id)
+            old, number = read_limit(db, account)
             if old == limit:
                 return
-            charges = read_charges(db, dataset_id)
+            charges = read_charges(db, account)
             if old and charges and old.composition != composition:
                 raise BudgetError(
-                    f'the charges on {dataset_id!r} add up by the rule "{old.composition}" and one account keeps one '
+                    f'the charges on {account!r} add up by the rule "{old.composition}" and one account keeps one '
                     f'rule; set the limit with composition="{old.composition}"'
                 )
             for charge in charges:
-                check_suits(dataset_id, limit, neighbours, charge)
+                check_suits(account, limit, neighbours, charge)
+            open_account(db, account)
+            advance(db, "limit", account)
             db.execute(
                 ADD_LIMIT,
-                (dataset_id, number + 1, utc_now(), budget.epsilon, budget.delta, neighbours.value, composition),
+                (account, number + 1, utc_now(), budget.epsilon, budget.delta, neighbours.value, composition),
             )
 
-    def limit(self, dataset_id: str) -> Limit | None:
-        """Return the limit in force, None if there is none."""
+    def limit(self, account: str) -> Limit | None:
+        """Return the limit of an account that is in force, None if there is none."""
         with self._db.read() as db:
-            return read_limit(db, dataset_id)[0]
+            return read_limit(db, account)[0]
 
     # -- charges --------------------------------------------------------------------------------------------------
 
-    def can_afford(self, dataset_id: str, charge: Charge, run_id: str | None = None) -> None:
+    def can_afford(self, account: str, charge: Charge, run_id: str | None = None) -> None:
         """Raise what `open_run` would raise about the charge, and write nothing: a check before any data is read.
 
-        A `run_id` that has been charged to this dataset already is affordable: it is a resume. The answer holds for now
+        A `run_id` that has been charged to this account already is affordable: it is a resume. The answer holds for now
         only; another process may spend in between, which `open_run` will notice.
         """
         with self._db.read() as db:
             if run_id is not None:
                 row = db.execute(RUN, (run_id,)).fetchone()
-                if row and run_record(row).dataset_id == dataset_id:
+                if row and run_record(row).account == account:
                     return
-            check_fits(dataset_id, read_limit(db, dataset_id)[0], read_charges(db, dataset_id), charge)
+            check_fits(account, read_limit(db, account)[0], read_charges(db, account), charge)
 
     def open_run(
         self,
@@ -215,6 +247,7 @@ class Ledger:
         digest: str,
         charge: Charge,
         *,
+        account: str | None = None,
         user: str | None = None,
         label: str | None = None,
     ) -> RunCharge:
@@ -228,6 +261,8 @@ class Ledger:
             Names the plan (all its public parameters). The same run id with the same digest is a resume, free of cost.
         charge : Charge
             The plan's total.
+        account : str, optional
+            Who pays: what all datasets about the same people share. Default: the dataset's own, of its id.
         user, label : str, optional
             Shown in the history. The user is by default the account and the host of this process: ``ann@node1``.
 
@@ -238,8 +273,9 @@ class Ledger:
         BudgetError
             If the charge is made under another neighbouring relation, or lacks the mu that the account's rule needs.
         LedgerError
-            If the run id was used for something else.
+            If the run id was used for something else, or the dataset pays from another account.
         """
+        account = account or dataset_id
         if not (dataset_id and run_id and digest):
             raise LedgerError(f"a run needs a dataset id, a run id and a digest, got {(dataset_id, run_id, digest)!r}")
         with self._db.write() as db:
@@ -248,11 +284,13 @@ class Ledger:
                 record = run_record(row)
                 check_same_run(record, dataset_id, digest, charge)
                 return RunCharge(dataset_id, run_id, digest, record.charge, record.when, resumed=True)
-            charges = read_charges(db, dataset_id)
-            check_fits(dataset_id, read_limit(db, dataset_id)[0], charges, charge)
-            when = utc_now()
+            check_fits(account, read_limit(db, account)[0], read_charges(db, account), charge)
+            open_account(db, account, dataset_id)
+            add_to_total(db, account, charge)
+            head, when = advance(db, "charge", run_id), utc_now()
             price = (charge.epsilon, charge.delta, charge.neighbours.value, charge.mu, charge.split, charge.fold)
-            db.execute(ADD_RUN, (run_id, dataset_id, len(charges) + 1, digest, *price, when, user or _whoami(), label))
+            names = (head.number, account, run_id, dataset_id, digest)
+            db.execute(ADD_RUN, (*names, *price, when, user or _whoami(), label))
         return RunCharge(dataset_id, run_id, digest, charge, when, resumed=False)
 
     def record_release(
@@ -309,31 +347,31 @@ class Ledger:
 
     # -- reports --------------------------------------------------------------------------------------------------
 
-    def datasets(self) -> list[str]:
-        """Return the ids of all datasets with a charge or a limit."""
+    def accounts(self) -> list[str]:
+        """Return the names of all accounts: every dataset with a charge or a limit has one, of its id or shared."""
         with self._db.read() as db:
-            return [row[0] for row in db.execute(DATASETS)]
+            return [row[0] for row in db.execute(ACCOUNTS)]
 
-    def spent(self, dataset_id: str) -> Amount:
+    def spent(self, account: str) -> Amount:
         """Return the total of all charges by the account's rule ("basic" if no limit is set)."""
         with self._db.read() as db:
-            return total(read_limit(db, dataset_id)[0], read_charges(db, dataset_id))
+            return total(read_limit(db, account)[0], read_charges(db, account))
 
-    def remaining(self, dataset_id: str) -> Amount | None:
+    def remaining(self, account: str) -> Amount | None:
         """Return what a charge on all rows may still cost, None if there is no limit."""
         with self._db.read() as db:
-            limit, charges = read_limit(db, dataset_id)[0], read_charges(db, dataset_id)
+            limit, charges = read_limit(db, account)[0], read_charges(db, account)
         return None if limit is None else left(limit, total(limit, charges))
 
-    def limits(self, dataset_id: str) -> list[tuple[str, Limit]]:
+    def limits(self, account: str) -> list[tuple[str, Limit]]:
         """Return every limit that was set, with the time, oldest first; the last one is in force."""
         with self._db.read() as db:
-            return [(when, limit_of(*terms)) for *terms, when in db.execute(LIMITS, (dataset_id,))]
+            return [(when, limit_of(*terms)) for *terms, when in db.execute(LIMITS, (account,))]
 
-    def history(self, dataset_id: str) -> list[RunRecord]:
-        """Return every run on the dataset, oldest first, with its releases."""
+    def history(self, account: str) -> list[RunRecord]:
+        """Return every run of the account, oldest first, with its releases."""
         with self._db.read() as db:
-            runs = [run_record(row) for row in db.execute(RUNS, (dataset_id,)).fetchall()]
+            runs = [run_record(row) for row in db.execute(RUNS, (account,)).fetchall()]
             return [
                 replace(run, releases=tuple(ReleaseRecord(*row) for row in db.execute(RELEASES, (run.run_id,))))
                 for run in runs

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 from dpdist.errors import LedgerError
+from dpdist.privacy import heads
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.filter import TOLERANCE, Charge, Composition, Limit
 from dpdist.privacy.migrations import Schema
+from dpdist.privacy.sqlite import utc_now
 
 # Every statement the ledger knows. Plain SQL: another database needs its own `Database` and nothing else.
 _VERSION_1 = (
@@ -29,23 +32,82 @@ _VERSION_1 = (
         noise_std REAL NOT NULL, sensitivity REAL NOT NULL, cost TEXT NOT NULL, recorded_at TEXT NOT NULL,
         UNIQUE (run_id, position))""",
 )
-SCHEMA = Schema("ledger", "dpdist_runs", (_VERSION_1,))
+
+
+def _open_accounts(db: Any) -> None:
+    """Every dataset that was charged or limited before there were accounts has one of its own name.
+
+    Its unit is that of its dataset, which a ledger did not know: the next charge tells it. The head's number starts at
+    the number of writes so far, hence above all numbers of runs.
+    """
+    counts = [db.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0] for table in ("dpdist_runs", "dpdist_limits")]
+    heads.begin(db, sum(counts))
+    named = db.execute("SELECT dataset_id FROM dpdist_runs UNION SELECT account FROM dpdist_limits")
+    for (dataset_id,) in named.fetchall():
+        open_account(db, dataset_id, dataset_id)
+    for row in db.execute(f"{_RUN_COLUMNS} ORDER BY number").fetchall():
+        run = run_record(row)
+        add_to_total(db, run.account, run.charge)
+
+
+_VERSION_2 = (
+    "CREATE TABLE dpdist_ledger (id TEXT PRIMARY KEY NOT NULL)",
+    """CREATE TABLE dpdist_heads (
+        number INTEGER PRIMARY KEY NOT NULL, token TEXT NOT NULL, what TEXT NOT NULL, subject TEXT NOT NULL,
+        written_at TEXT NOT NULL)""",
+    # Who shares an account, and what it is about: a row, an owner of several, a label, an answer; NULL: not yet said.
+    "CREATE TABLE dpdist_accounts (account TEXT PRIMARY KEY NOT NULL, unit TEXT, opened_at TEXT NOT NULL)",
+    """CREATE TABLE dpdist_datasets (
+        dataset_id TEXT PRIMARY KEY NOT NULL, account TEXT NOT NULL REFERENCES dpdist_accounts (account))""",
+    # Exact running totals (fractions), one line for the charges on all rows ('', -1) and one for each fold.
+    """CREATE TABLE dpdist_totals (
+        account TEXT NOT NULL REFERENCES dpdist_accounts (account), split TEXT NOT NULL, fold INTEGER NOT NULL,
+        runs INTEGER NOT NULL, without_mu INTEGER NOT NULL,
+        epsilon TEXT NOT NULL, delta TEXT NOT NULL, mu_squared TEXT NOT NULL,
+        PRIMARY KEY (account, split, fold))""",
+    # Where the values of runs are kept: the journal's own id, and where it was when it was last used.
+    "CREATE TABLE dpdist_journals (id TEXT PRIMARY KEY NOT NULL, path TEXT NOT NULL)",
+    "ALTER TABLE dpdist_limits RENAME COLUMN dataset_id TO account",
+    "ALTER TABLE dpdist_runs ADD COLUMN account TEXT NOT NULL DEFAULT ''",
+    "UPDATE dpdist_runs SET account = dataset_id",
+    "CREATE INDEX dpdist_runs_by_account ON dpdist_runs (account, number)",
+    "ALTER TABLE dpdist_runs ADD COLUMN unit TEXT",  # of the guarantee that was charged, before any conversion
+    "ALTER TABLE dpdist_runs ADD COLUMN group_size INTEGER",  # how many such units the account paid for
+    "ALTER TABLE dpdist_runs ADD COLUMN journal TEXT REFERENCES dpdist_journals (id)",  # NULL: of an earlier version
+    "ALTER TABLE dpdist_runs ADD COLUMN library TEXT",  # the version that made the plan
+    "ALTER TABLE dpdist_releases ADD COLUMN committed INTEGER",  # the number of the head; NULL: no value that counts
+    _open_accounts,
+)
+SCHEMA = Schema("ledger", "dpdist_runs", (_VERSION_1, _VERSION_2))
 LIMIT = """SELECT epsilon, delta, neighbours, composition, number FROM dpdist_limits
-    WHERE dataset_id = ? ORDER BY number DESC LIMIT 1"""
+    WHERE account = ? ORDER BY number DESC LIMIT 1"""
 LIMITS = """SELECT epsilon, delta, neighbours, composition, set_at FROM dpdist_limits
-    WHERE dataset_id = ? ORDER BY number"""
-ADD_LIMIT = "INSERT INTO dpdist_limits VALUES (?, ?, ?, ?, ?, ?, ?)"
-_RUN_COLUMNS = """SELECT epsilon, delta, neighbours, mu, split, fold,
+    WHERE account = ? ORDER BY number"""
+ADD_LIMIT = """INSERT INTO dpdist_limits (account, number, set_at, epsilon, delta, neighbours, composition)
+    VALUES (?, ?, ?, ?, ?, ?, ?)"""
+_RUN_COLUMNS = """SELECT epsilon, delta, neighbours, mu, split, fold, account,
     dataset_id, run_id, digest, charged_at, user_name, label FROM dpdist_runs"""
 RUN = f"{_RUN_COLUMNS} WHERE run_id = ?"
-RUNS = f"{_RUN_COLUMNS} WHERE dataset_id = ? ORDER BY number"
-ADD_RUN = "INSERT INTO dpdist_runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+RUNS = f"{_RUN_COLUMNS} WHERE account = ? ORDER BY number"
+ADD_RUN = """INSERT INTO dpdist_runs (number, account, run_id, dataset_id, digest,
+    epsilon, delta, neighbours, mu, split, fold, charged_at, user_name, label)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _RELEASE_COLUMNS = """SELECT release_id, run_id, position, name, mechanism, noise_std, sensitivity,
     cost, recorded_at FROM dpdist_releases"""
 RELEASE = f"{_RELEASE_COLUMNS} WHERE release_id = ? OR (run_id = ? AND position = ?)"
 RELEASES = f"{_RELEASE_COLUMNS} WHERE run_id = ? ORDER BY position"
-ADD_RELEASE = "INSERT INTO dpdist_releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-DATASETS = "SELECT dataset_id FROM dpdist_runs UNION SELECT dataset_id FROM dpdist_limits ORDER BY dataset_id"
+ADD_RELEASE = """INSERT INTO dpdist_releases (release_id, run_id, position, name, mechanism, noise_std, sensitivity,
+    cost, recorded_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+ACCOUNTS = "SELECT account FROM dpdist_accounts ORDER BY account"
+_ADD_ACCOUNT = "INSERT INTO dpdist_accounts (account, opened_at) VALUES (?, ?) ON CONFLICT DO NOTHING"
+_ADD_DATASET = "INSERT INTO dpdist_datasets (dataset_id, account) VALUES (?, ?) ON CONFLICT DO NOTHING"
+_ACCOUNT_OF = "SELECT account FROM dpdist_datasets WHERE dataset_id = ?"
+_TOTAL = """SELECT runs, without_mu, epsilon, delta, mu_squared FROM dpdist_totals
+    WHERE account = ? AND split = ? AND fold = ?"""
+_SET_TOTAL = """INSERT INTO dpdist_totals (account, split, fold, runs, without_mu, epsilon, delta, mu_squared)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (account, split, fold) DO UPDATE SET
+    runs = excluded.runs, without_mu = excluded.without_mu, epsilon = excluded.epsilon, delta = excluded.delta,
+    mu_squared = excluded.mu_squared"""
 
 
 @dataclass(frozen=True)
@@ -77,8 +139,9 @@ class ReleaseRecord:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run of a dataset's history, with its releases in order."""
+    """One run of an account's history, with its releases in order."""
 
+    account: str
     dataset_id: str
     run_id: str
     digest: str
@@ -99,9 +162,36 @@ class RunRecord:
         return self.charge.delta
 
 
-def read_limit(db: Any, dataset_id: str) -> tuple[Limit | None, int]:
+def open_account(db: Any, account: str, dataset_id: str | None = None) -> None:
+    """Open an account unless there is one, and say whose it is.
+
+    A dataset has one account for ever: with a second one, its limit would begin anew.
+    """
+    db.execute(_ADD_ACCOUNT, (account, utc_now()))
+    if dataset_id is None:
+        return
+    db.execute(_ADD_DATASET, (dataset_id, account))
+    (on_file,) = db.execute(_ACCOUNT_OF, (dataset_id,)).fetchone()
+    if on_file != account:
+        raise LedgerError(
+            f"the dataset {dataset_id!r} is charged to the account {on_file!r} and cannot be charged to {account!r} as "
+            f"well: a limit would begin anew. Open it with account={on_file!r}"
+        )
+
+
+def add_to_total(db: Any, account: str, charge: Charge) -> None:
+    """Add a charge to the running totals of its account, exactly."""
+    split, fold = ("", -1) if charge.split is None or charge.fold is None else (charge.split, charge.fold)
+    row = db.execute(_TOTAL, (account, split, fold)).fetchone()
+    runs, without_mu, *sums = row or (0, 0, "0", "0", "0")
+    prices = (charge.epsilon, charge.delta, (charge.mu or 0.0) ** 2)
+    added = [str(Fraction(old) + Fraction(price)) for old, price in zip(sums, prices, strict=True)]
+    db.execute(_SET_TOTAL, (account, split, fold, runs + 1, without_mu + (charge.mu is None), *added))
+
+
+def read_limit(db: Any, account: str) -> tuple[Limit | None, int]:
     """The limit in force and its number; (None, 0) without one."""
-    row = db.execute(LIMIT, (dataset_id,)).fetchone()
+    row = db.execute(LIMIT, (account,)).fetchone()
     if row is None:
         return None, 0
     *terms, number = row
@@ -112,15 +202,15 @@ def limit_of(epsilon: float, delta: float, neighbours: str, composition: Composi
     return Limit(Budget(epsilon, delta), Neighbours(neighbours), composition)
 
 
-def read_charges(db: Any, dataset_id: str) -> list[Charge]:
-    return [run_record(row).charge for row in db.execute(RUNS, (dataset_id,))]
+def read_charges(db: Any, account: str) -> list[Charge]:
+    return [run_record(row).charge for row in db.execute(RUNS, (account,))]
 
 
 def run_record(row: Sequence) -> RunRecord:
     epsilon, delta, neighbours, mu, split, fold, *rest = row
-    dataset_id, run_id, digest, when, user, label = rest
+    account, dataset_id, run_id, digest, when, user, label = rest
     charge = Charge(epsilon, delta, Neighbours(neighbours), mu, split, fold)
-    return RunRecord(dataset_id, run_id, digest, charge, when, user, label)
+    return RunRecord(account, dataset_id, run_id, digest, charge, when, user, label)
 
 
 def _close(a: float | None, b: float | None) -> bool:

@@ -8,8 +8,10 @@ noise, and if both drew, the first value that was stored is the one that both go
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
+import secrets
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -17,9 +19,11 @@ import numpy as np
 
 from dpdist.errors import Fenced, LedgerError
 from dpdist.objects import Objects, StoreError
+from dpdist.privacy.heads import Head
 from dpdist.privacy.journal import decoded, encoded
 
 _DIGITS = 10
+_ID, _LEDGER = "journal=id", "ledger={}"  # no run is called so: its name would be quoted
 
 
 def creates_once(url: str) -> bool:
@@ -43,6 +47,34 @@ class ObjectJournal:
     def __init__(self, url: str) -> None:
         self.path = url
         self._objects = Objects(url)
+
+    @functools.cached_property
+    def id(self) -> str:
+        """Its random name, made with it: the ledger writes down which journal keeps the values of a run."""
+        with _explained(self.path):
+            self._objects.create(_ID, secrets.token_hex(16).encode())
+            return (self._objects.get(_ID) or b"").decode()
+
+    def remembered(self, ledger: str) -> Head | None:
+        """Return the newest head that it was told of a ledger."""
+        with _explained(self.path):
+            newest = max(self._objects.listed(_LEDGER.format(ledger)), default=None)
+            token = None if newest is None else self._objects.get(newest)
+        return None if newest is None or token is None else Head(ledger, int(newest[-_DIGITS:]), token.decode())
+
+    def remember(self, head: Head) -> None:
+        """Keep a head, unless a newer one of that ledger is known; an object each, as many are told at once."""
+        folder = _LEDGER.format(head.ledger)
+        key = f"{folder}/{head.number:0{_DIGITS}d}"
+        with _explained(self.path):
+            self._objects.create(key, head.token.encode())
+            self._objects.delete([older for older in self._objects.listed(folder) if older < key])
+
+    def holds(self, run_id: str) -> bool:
+        """Whether it has a value of the run."""
+        with _explained(self.path):
+            keys = self._objects.listed(quote(run_id, safe=""))
+            return any(key.rpartition("/")[2].startswith("value-") for key in keys)
 
     def open(self, run_id: str) -> ObjectRun:
         """Take the run over: from now on every earlier opener of it is fenced off."""
@@ -68,7 +100,7 @@ class ObjectRun:
     def take_over(self) -> None:
         """Add the next epoch."""
         number = max(self._epochs(after=0), default=0) + 1
-        with self._explained():
+        with _explained(self._url):
             while not self._objects.claim(self._epoch_key(number), b""):
                 number += 1
         self.epoch = number
@@ -90,7 +122,7 @@ class ObjectRun:
 
     def get(self, release_id: str) -> np.ndarray | None:
         """Return the stored value, None if the release has not been stored."""
-        with self._explained():
+        with _explained(self._url):
             data = self._objects.get(self._value_key(release_id))
         if data is None:
             return None
@@ -119,7 +151,7 @@ class ObjectRun:
         dtype, shape, body = encoded(value)
         self.check()
         head = json.dumps([dtype, shape, hashlib.sha256(body).hexdigest()]).encode()
-        with self._explained():
+        with _explained(self._url):
             self._objects.create(self._value_key(release_id), head + b"\n" + body)
         stored = self.get(release_id)
         assert stored is not None, "it is there, or getting it raised"
@@ -127,7 +159,7 @@ class ObjectRun:
 
     def _epochs(self, after: int) -> list[int]:
         """The numbers of the openings later than ``after``."""
-        with self._explained():
+        with _explained(self._url):
             names = [key.rpartition("/")[2] for key in self._objects.listed(self._folder, after=self._epoch_key(after))]
         return [int(name[-_DIGITS:]) for name in names if name.startswith("epoch-")]
 
@@ -137,12 +169,13 @@ class ObjectRun:
     def _value_key(self, release_id: str) -> str:
         return f"{self._folder}/value-{quote(release_id, safe='')}"
 
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except StoreError as error:
-            raise LedgerError(
-                f"the journal {self._url} cannot be used ({error.why}): {error.fix}. Nothing may be released; starting "
-                "the same run again never charges twice"
-            ) from None
+
+@contextlib.contextmanager
+def _explained(url: str) -> Iterator[None]:
+    try:
+        yield
+    except StoreError as error:
+        raise LedgerError(
+            f"the journal {url} cannot be used ({error.why}): {error.fix}. Nothing may be released; starting the same "
+            "run again never charges twice"
+        ) from None

@@ -70,13 +70,19 @@ class PostgresDatabase:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._connection: Any = None
-        self._schema: Schema | None = None
+        self._schemas: tuple[Schema, ...] = ()
         self._connect(time.monotonic())
         try:
-            self._schema = schema if schema and bring_up_to_date(self, schema) else None
+            if schema is not None:
+                self.keep(schema)
         except LedgerError:
             self.close()
             raise
+
+    def keep(self, schema: Schema) -> None:
+        """Make or migrate more tables, and refuse to write once a newer program has changed them."""
+        bring_up_to_date(self, schema)
+        self._schemas = (*self._schemas, schema)
 
     def read(self) -> contextlib.AbstractContextManager[Any]:
         """Return a transaction that sees one state of the database and changes nothing."""
@@ -86,10 +92,10 @@ class PostgresDatabase:
         """Return a transaction that excludes all other writers from its first statement on; durable once left."""
         # READ COMMITTED: what is read after the lock was got includes what its last holder wrote
         lock = f"SELECT pg_advisory_xact_lock({_LOCK})"
-        return self._transaction("BEGIN ISOLATION LEVEL READ COMMITTED", (lock,), self._schema)
+        return self._transaction("BEGIN ISOLATION LEVEL READ COMMITTED", (lock,), self._schemas)
 
     @contextlib.contextmanager
-    def _transaction(self, begin: str, then: Sequence[str], schema: Schema | None = None) -> Iterator[Any]:
+    def _transaction(self, begin: str, then: Sequence[str], schemas: Sequence[Schema] = ()) -> Iterator[Any]:
         if os.getpid() != self._pid:
             raise LedgerError(f"{self.path} was opened by the parent process: open it again in this process")
         with self._lock:
@@ -97,7 +103,7 @@ class PostgresDatabase:
                 self._begin([begin, *then])
                 try:
                     statements = _Statements(self._connection)
-                    if schema is not None:
+                    for schema in schemas:
                         check_version(self.path, statements, schema)
                     yield statements
                     self._connection.execute("COMMIT")
@@ -164,15 +170,6 @@ class PostgresDatabase:
         """Whether there is such a table."""
         return db.execute("SELECT to_regclass(?)", (name,)).fetchone()[0] is not None
 
-    def may_adopt(self, db: Any, table: str) -> bool:
-        """Whether this account may create, and owns the table: another one could not change the record later."""
-        answer = db.execute(
-            "SELECT has_schema_privilege(relnamespace, 'CREATE') AND pg_has_role(relowner, 'USAGE') "
-            "FROM pg_class WHERE oid = to_regclass(?)",
-            (table,),
-        )
-        return bool(answer.fetchone()[0])
-
     def define(self, db: Any, statement: str) -> None:
         """Execute one statement of a migration, with this database's types."""
         for ours, theirs in _TYPES.items():
@@ -182,6 +179,16 @@ class PostgresDatabase:
     def let_read(self, db: Any, table: str) -> None:
         """Let every account that may use the database read a table."""
         db.execute(f"GRANT SELECT ON {table} TO PUBLIC")
+
+    def let_use(self, db: Any, table: str, like: str) -> None:
+        """Give every account the rights on a new table that it has on one that was there."""
+        granted = db.execute(
+            "SELECT CASE grantee WHEN 'PUBLIC' THEN grantee ELSE quote_ident(grantee) END, privilege_type "
+            "FROM information_schema.role_table_grants WHERE table_schema = current_schema() AND table_name = ?",
+            (like,),
+        )
+        for account, right in granted.fetchall():
+            db.execute(f"GRANT {right} ON {table} TO {account}")
 
     def close(self) -> None:
         """Close the connection; later calls open another."""

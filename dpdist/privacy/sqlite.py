@@ -14,7 +14,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,6 +56,9 @@ class Store(Migratable, Protocol):
     def write(self) -> contextlib.AbstractContextManager[Any]:
         """A transaction that excludes all other writers; durable once left."""
 
+    def keep(self, schema: Schema) -> None:
+        """Make or migrate more tables, and refuse to write once a newer program has changed them."""
+
     def close(self) -> None:
         """Let go of it."""
 
@@ -88,7 +91,7 @@ class Database:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._inode: tuple[int, int] | None = None
-        self._schema: Schema | None = None
+        self._schemas: tuple[Schema, ...] = ()
         if path != MEMORY:
             try:
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -106,10 +109,16 @@ class Database:
         except (sqlite3.Error, OSError) as error:
             raise self._explained(error) from error
         try:
-            self._schema = schema if schema and bring_up_to_date(self, schema) else None
+            if schema is not None:
+                self.keep(schema)
         except LedgerError:
             self.close()
             raise
+
+    def keep(self, schema: Schema) -> None:
+        """Make or migrate more tables, and refuse to write once a newer program has changed them."""
+        bring_up_to_date(self, schema)
+        self._schemas = (*self._schemas, schema)
 
     def _configure(self) -> None:
         # Switching a new file to the write-ahead log does not wait for others that do the same: retry until then.
@@ -132,16 +141,16 @@ class Database:
 
     def write(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         """Return a transaction that excludes all other writers from its first statement on; durable once left."""
-        return self._transaction("BEGIN IMMEDIATE", self._schema)
+        return self._transaction("BEGIN IMMEDIATE", self._schemas)
 
     @contextlib.contextmanager
-    def _transaction(self, begin: str, schema: Schema | None = None) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, begin: str, schemas: Sequence[Schema] = ()) -> Iterator[sqlite3.Connection]:
         with self._lock:
             self._check_file()
             try:
                 self._connection.execute(begin)
                 try:
-                    if schema is not None:
+                    for schema in schemas:
                         check_version(self.path, self._connection, schema)
                     yield self._connection
                     self._connection.execute("COMMIT")
@@ -182,16 +191,15 @@ class Database:
             db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone() is not None
         )
 
-    def may_adopt(self, db: sqlite3.Connection, table: str) -> bool:
-        """Who may write the file may change its tables."""
-        return True
-
     def define(self, db: sqlite3.Connection, statement: str) -> None:
         """Execute one statement of a migration."""
         db.execute(statement)
 
     def let_read(self, db: sqlite3.Connection, table: str) -> None:
         """Who may read the file may read its tables."""
+
+    def let_use(self, db: sqlite3.Connection, table: str, like: str) -> None:
+        """Who may write the file may write its tables."""
 
     def close(self) -> None:
         """Close the file; later calls raise `LedgerError`."""

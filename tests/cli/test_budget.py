@@ -220,14 +220,14 @@ def test_set_needs_new_for_an_id_that_nobody_knows() -> None:
     fill()
     done = budget("set", "survei", "--epsilon", "1", "--delta", "0", code=2)
     assert "did you mean 'survey'?" in done.output and "--new" in done.output
-    assert Ledger().datasets() == ["survey"]
+    assert Ledger().accounts() == ["survey"]
 
 
 def test_set_gives_a_store_of_others_its_id() -> None:
     zarr.create_array("foreign.zarr/X", data=np.zeros((10, 2)))
     zarr.open_group("foreign.zarr", mode="a")
     budget("set", "foreign.zarr", "--epsilon", "1", "--delta", "1e-6")
-    assert Ledger().datasets() == [Dataset.open("foreign.zarr").id]
+    assert Ledger().accounts() == [Dataset.open("foreign.zarr").id]
 
 
 # -- which account ------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def contents(group: Path) -> dict[str, bytes]:
 
 def account(path: Path) -> list:
     ledger = Ledger(path)
-    runs = [run for dataset in ledger.datasets() for run in ledger.history(dataset)]
+    runs = [run for dataset in ledger.accounts() for run in ledger.history(dataset)]
     ledger.close()
     return runs
 

@@ -62,7 +62,7 @@ def test_a_resume_is_free_and_another_plan_under_its_id_is_refused() -> None:
         with pytest.raises(LedgerError, match="choose a new run id"):
             ledger.open_run(dataset_id, "run", digest, other)
     assert ledger.spent("d").epsilon == 0.3
-    assert ledger.datasets() == ["d"]
+    assert ledger.accounts() == ["d"]
 
 
 def test_no_limit_records_and_does_not_refuse() -> None:

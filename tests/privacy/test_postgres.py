@@ -301,7 +301,7 @@ def test_a_job_that_keeps_the_ledger_locked_is_named(server, monkeypatch):
         with pytest.raises(LedgerError, match="pg_stat_activity"):
             Ledger(server.address)
         assert time.monotonic() - began < 20
-    assert Ledger(server.address).datasets() == []
+    assert Ledger(server.address).accounts() == []
 
 
 def test_an_account_is_kept_by_the_commands(server):

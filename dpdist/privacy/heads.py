@@ -1,0 +1,109 @@
+"""Where a ledger stands: a chain of random heads that others remember, so that an older copy of it is noticed.
+
+Every write that charges, commits or sets a limit adds one head: the next number, and a random token that is derived
+from nothing. Whoever was told a head (a journal, a run's record, a dataset) can tell later that a ledger is another
+one, that it is older than what was seen of it, or that it went on from an older copy: then its token of that number is
+another one. A head says nothing about the data, nor about what was charged.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dpdist.errors import LedgerError
+from dpdist.privacy.sqlite import utc_now
+
+_LEDGER = "SELECT id FROM dpdist_ledger"
+_HEAD = "SELECT number, token FROM dpdist_heads ORDER BY number DESC LIMIT 1"
+_TOKEN = "SELECT token FROM dpdist_heads WHERE number = ?"
+_ADD_HEAD = "INSERT INTO dpdist_heads (number, token, what, subject, written_at) VALUES (?, ?, ?, ?, ?)"
+_ADD_LEDGER = "INSERT INTO dpdist_ledger (id) VALUES (?)"
+
+
+@dataclass(frozen=True)
+class Head:
+    """What somebody remembers of a ledger.
+
+    Attributes
+    ----------
+    ledger : str
+        Its random id.
+    number : int
+        How many writes it had seen that charge, commit or set a limit.
+    token : str
+        The random word of that write.
+    """
+
+    ledger: str
+    number: int
+    token: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Head:
+        """The head that `to_dict` wrote down; raises ValueError, KeyError or TypeError where it did not."""
+        return cls(str(values["ledger"]), int(values["number"]), str(values["token"]))
+
+
+def begin(db: Any, number: int) -> None:
+    """Give a ledger its id and its first head, which is numbered as if ``number`` writes had been counted."""
+    db.execute(_ADD_LEDGER, (secrets.token_hex(16),))
+    db.execute(_ADD_HEAD, (number, secrets.token_hex(16), "begin", "", utc_now()))
+
+
+def read_head(db: Any) -> Head:
+    """The newest head."""
+    number, token = db.execute(_HEAD).fetchone()
+    return Head(read_id(db), number, token)
+
+
+def read_id(db: Any) -> str:
+    """The random id of the ledger."""
+    return str(db.execute(_LEDGER).fetchone()[0])
+
+
+def advance(db: Any, what: str, subject: str) -> Head:
+    """Add a head, in the transaction that does what it stands for."""
+    before = read_head(db)
+    head = Head(before.ledger, before.number + 1, secrets.token_hex(16))
+    db.execute(_ADD_HEAD, (head.number, head.token, what, subject, utc_now()))
+    return head
+
+
+def check_head(db: Any, path: str, remembered: Head, by: str) -> None:
+    """Refuse a ledger that is not the one that was seen before, or has lost what it held then.
+
+    Parameters
+    ----------
+    db : transaction
+    path : str
+        Of the ledger, for the message.
+    remembered : Head
+    by : str
+        Who remembers it, for the message: ``"the journal /srv/journal.sqlite"``.
+    """
+    now = read_head(db)
+    if remembered.ledger != now.ledger:
+        raise LedgerError(
+            f"{by} belongs to the ledger with the id {remembered.ledger}, and {path} is another one ({now.ledger}): "
+            "name the ledger that was used before, or restore it from its newest copy. Nothing was charged or drawn"
+        )
+    row = db.execute(_TOKEN, (remembered.number,)).fetchone()
+    if now.number < remembered.number:
+        raise LedgerError(
+            f"the ledger {path} is older than what {by} remembers of it (entry {now.number}, and entry "
+            f"{remembered.number} was seen): it was restored from a copy that has forgotten charges. Restore its "
+            "newest state, the write-ahead log included. Nothing was charged or drawn"
+        )
+    if row is None or row[0] != remembered.token:
+        raise LedgerError(
+            f"the ledger {path} has another history than what {by} remembers of it (they differ at or before entry "
+            f"{remembered.number}): it was restored from an older copy and written to since, or two copies of it are "
+            "in use. Put back the one that was used before. Nothing was charged or drawn"
+        )
