@@ -27,6 +27,10 @@ class LedgerError(DpdistError):
     """The ledger or the journal cannot be read or written durably."""
 
 
+class Forgotten(LedgerError):
+    """A ledger, a journal or the record of a run has lost, or is not, what another of them remembers: restore it."""
+
+
 class Fenced(DpdistError):
     """Another process has taken over this run; this one must stop before it draws any noise."""
 

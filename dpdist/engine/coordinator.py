@@ -11,8 +11,9 @@ The order of things, which is what makes a crash harmless:
 3. each release is recorded, summed, and drawn; its value is committed to the journal before anybody gets to see it.
 
 A run that is started again under the same ``run_id`` finds its charge and its released values: it pays nothing for
-them and draws no second noise. A release that was charged but not journalled is drawn anew under the same charge,
-because nobody can have seen the first draw: the journal has one writer, the newest (fencing).
+them and draws no second noise. A release that was charged and never committed is drawn anew under the same charge,
+because nobody can have seen the first draw: the journal has one writer, the newest (fencing). What is written where,
+and what is refused because something of it was lost: `dpdist.privacy.paid_run`.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ from dpdist.privacy.bits import StreamBits, SystemBits
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.calibration import calibrate
 from dpdist.privacy.guarantee import Guarantee
-from dpdist.privacy.journal import AnyJournal, ReleasedValues
+from dpdist.privacy.journal import AnyJournal
 from dpdist.privacy.ledger import Charge, Ledger
+from dpdist.privacy.paid_run import PaidRun
 from dpdist.privacy.plan import Item, Plan
 from dpdist.privacy.reported import Reported
 from dpdist.privacy.streams import Stream, run_key_from_seed
@@ -126,14 +128,19 @@ class Coordinator:
         self._arrays = arrays
         self._owned = ledger is None
         self._ledger = ledger or Ledger(":memory:" if dataset.anonymous else None)
-        self._journal: AnyJournal = journal or self._ledger.journal
+        self._paid = PaidRun(
+            self._ledger,
+            journal or self._ledger.journal,
+            dataset.id,
+            self.run_id,
+            witnesses=self._ledger.witnesses,
+        )
         self._cluster = cluster
         self._align = align
         self._computation = computation
         self._run_key = None if random_state is None else run_key_from_seed(random_state)
         self._plan: Plan | None = None
         self._used: Counter[str] = Counter()
-        self._run: ReleasedValues | None = None
         self._workers: Workers | None = None
         self._ranges: Sequence[tuple[int, int]] = ()
         self._charged = False
@@ -151,9 +158,7 @@ class Coordinator:
         if self._workers is not None:
             self._workers.close()
             self._workers = None
-        if self._run is not None:
-            self._run.close()
-            self._run = None
+        self._paid.close()
         if self._owned:
             self._ledger.close()
 
@@ -164,15 +169,16 @@ class Coordinator:
         ------
         BudgetExceeded
             When it can't. No row has been read.
+        Forgotten
+            When ledger, journal, or what remembers them, was lost, exchanged or restored from a copy.
         """
         if self._plan is not None:
             raise BudgetError("this coordinator has a plan already; make a new Coordinator for another run")
         for item in items:
             check_plannable(item, self.dataset.schema)
         plan = calibrate(items, self.budget, self.neighbours)
-        self._ledger.can_afford(self.dataset.id, self._charge_of(plan), run_id=self.run_id)
+        self._paid.open(self._digest(plan), self._charge_of(plan))
         self._plan = plan
-        self._run = self._journal.open(self.run_id)
         public = self.neighbours is Neighbours.REPLACE_ONE
         progress.tell(progress.Planned(self.run_id, self.dataset.id, plan, self.dataset.n_rows if public else None))
         return plan
@@ -201,13 +207,12 @@ class Coordinator:
         check_reported(item, query)
         index = self._take(item, rows)
         release_id = self._release_id(index, query, item)
-        run = self._open_run()
-        value = run.get(release_id)
+        value = self._paid.value(release_id)
         replayed = value is not None
         if value is None:
             self._begin()
             self._record(release_id, index, item, sensitivity)
-            value = run.put(release_id, self._draw(query, item, state, rows, sensitivity, index))
+            value = self._paid.commit(release_id, self._draw(query, item, state, rows, sensitivity, index))
         noise_std = item.mechanism.noise_std(sensitivity)
         self.releases.append(Release(index, item.name, release_id, value, noise_std, sensitivity))
         self._report(item, replayed)
@@ -236,7 +241,7 @@ class Coordinator:
 
         bits = SystemBits() if self._run_key is None else StreamBits(self._stream("noise", query, item, index))
         statistic, grid = query.statistic(query.explore(ask, state, item.mechanism, bits))
-        self._open_run().check()
+        self._paid.check()
         private = item.mechanism.release(statistic, sensitivity / grid, bits)
         return np.asarray(private).astype(np.float64) * (grid if item.mechanism.in_units else 1.0)
 
@@ -250,7 +255,7 @@ class Coordinator:
         self._workers.place(shards)
         plan = self._planned()
         label = ", ".join(f"{item.count} x {item.name}" for item in plan.items)
-        self._ledger.open_run(self.dataset.id, self.run_id, self._digest(), self._charge_of(plan), label=label)
+        self._paid.charge(label)
         self._charged = True
         progress.tell(progress.Charged(plan.spent.epsilon, plan.spent.delta))
 
@@ -284,8 +289,7 @@ class Coordinator:
 
     def _record(self, release_id: str, index: int, item: Item, sensitivity: float) -> None:
         cost = item.mechanism.cost
-        self._ledger.record_release(
-            self.run_id,
+        self._paid.announce(
             release_id,
             index,
             item.name,
@@ -297,12 +301,12 @@ class Coordinator:
 
     def _release_id(self, index: int, query: Query, item: Item) -> str:
         """Names a release by public numbers only; a query with other parameters is another release."""
-        what = (self.run_id, self.dataset.id, self._digest(), index, item.name, item.fold, query)
+        what = (self.run_id, self.dataset.id, self._digest(self._planned()), index, item.name, item.fold, query)
         return hashlib.sha256(repr(what).encode()).hexdigest()
 
-    def _digest(self) -> str:
+    def _digest(self, plan: Plan) -> str:
         """Names the plan and the computation: what a resumed run must have in common with its first life."""
-        what = (self._planned().digest(), self.simulation, self._computation)
+        what = (plan.digest(), self.simulation, self._computation)
         return hashlib.sha256(repr(what).encode()).hexdigest()
 
     def _batch(self, query: Query, item: Item, index: int) -> Batch | None:
@@ -324,10 +328,6 @@ class Coordinator:
         if self._plan is None:
             raise BudgetError("nothing is planned yet: call plan([...]) before release(...)")
         return self._plan
-
-    def _open_run(self) -> ReleasedValues:
-        assert self._run is not None
-        return self._run
 
     def _report(self, item: Item, replayed: bool) -> None:
         done, planned = len(self.releases), self._planned().n_releases

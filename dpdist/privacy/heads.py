@@ -11,9 +11,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from dpdist.errors import LedgerError
+from dpdist.errors import Forgotten
 from dpdist.privacy.sqlite import utc_now
 
 _LEDGER = "SELECT id FROM dpdist_ledger"
@@ -49,6 +49,20 @@ class Head:
     def from_dict(cls, values: Mapping[str, Any]) -> Head:
         """The head that `to_dict` wrote down; raises ValueError, KeyError or TypeError where it did not."""
         return cls(str(values["ledger"]), int(values["number"]), str(values["token"]))
+
+
+class Witness(Protocol):
+    """Who remembers where a ledger stood: a journal elsewhere, the record of a run, a dataset."""
+
+    @property
+    def called(self) -> str:
+        """For messages: ``"the journal s3://bucket/journal"``."""
+
+    def remembered(self, ledger: str) -> Head | None:
+        """The newest head that it was told of this ledger; of another one, where it may have no other."""
+
+    def remember(self, head: Head) -> None:
+        """Keep a head durably, unless a newer one of that ledger is known."""
 
 
 def begin(db: Any, number: int) -> None:
@@ -90,19 +104,19 @@ def check_head(db: Any, path: str, remembered: Head, by: str) -> None:
     """
     now = read_head(db)
     if remembered.ledger != now.ledger:
-        raise LedgerError(
+        raise Forgotten(
             f"{by} belongs to the ledger with the id {remembered.ledger}, and {path} is another one ({now.ledger}): "
             "name the ledger that was used before, or restore it from its newest copy. Nothing was charged or drawn"
         )
     row = db.execute(_TOKEN, (remembered.number,)).fetchone()
     if now.number < remembered.number:
-        raise LedgerError(
+        raise Forgotten(
             f"the ledger {path} is older than what {by} remembers of it (entry {now.number}, and entry "
             f"{remembered.number} was seen): it was restored from a copy that has forgotten charges. Restore its "
             "newest state, the write-ahead log included. Nothing was charged or drawn"
         )
     if row is None or row[0] != remembered.token:
-        raise LedgerError(
+        raise Forgotten(
             f"the ledger {path} has another history than what {by} remembers of it (they differ at or before entry "
             f"{remembered.number}): it was restored from an older copy and written to since, or two copies of it are "
             "in use. Put back the one that was used before. Nothing was charged or drawn"

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpdist.errors import Fenced, LedgerError
-from dpdist.privacy.heads import Head
+from dpdist.privacy.heads import Head, Witness
 from dpdist.privacy.migrations import Schema
 from dpdist.privacy.sqlite import Store, open_store, utc_now
 
@@ -44,6 +44,7 @@ _VERSION_2 = (
 SCHEMA = Schema("journal", "dpdist_epochs", (_VERSION_1, _VERSION_2))
 _ID = "SELECT id FROM dpdist_journal"
 _REMEMBERED = "SELECT ledger, number, token FROM dpdist_remembered WHERE ledger = ?"
+_OTHER = "SELECT ledger, number, token FROM dpdist_remembered WHERE ledger <> ? LIMIT 1"
 _REMEMBER = """INSERT INTO dpdist_remembered (ledger, number, token) VALUES (?, ?, ?)
     ON CONFLICT (ledger) DO UPDATE SET number = excluded.number, token = excluded.token
     WHERE excluded.number > dpdist_remembered.number"""
@@ -60,6 +61,8 @@ _DTYPES = {np.dtype(np.float64): "<f8", np.dtype(np.int64): "<i8"}
 class ReleasedValues(Protocol):
     """One writer's view of one run."""
 
+    run_id: str
+
     def check(self) -> None:
         """Raise `Fenced` if another opener has taken the run over."""
 
@@ -73,7 +76,7 @@ class ReleasedValues(Protocol):
         """Give up writing."""
 
 
-class AnyJournal(Protocol):
+class AnyJournal(Witness, Protocol):
     """Where released values are kept: `Journal`, or `dpdist.privacy.object_journal.ObjectJournal`."""
 
     path: str
@@ -82,11 +85,11 @@ class AnyJournal(Protocol):
     def id(self) -> str:
         """Its random name, made with it: the ledger writes down which journal keeps the values of a run."""
 
-    def remembered(self, ledger: str) -> Head | None:
-        """The newest head that it was told of a ledger."""
+    def other(self, ledger: str) -> Head | None:
+        """A head of another ledger than this one, if it was told of any."""
 
-    def remember(self, head: Head) -> None:
-        """Keep a head, unless a newer one of that ledger is known."""
+    def knows(self, run_id: str) -> bool:
+        """Whether the run was ever opened in it."""
 
     def holds(self, run_id: str) -> bool:
         """Whether it has a value of the run."""
@@ -143,15 +146,35 @@ class Journal:
             row = db.execute(_REMEMBERED, (ledger,)).fetchone()
         return None if row is None else Head(*row)
 
+    def other(self, ledger: str) -> Head | None:
+        """Return a head of another ledger than this one, if it was told of any."""
+        with self._db.read() as db:
+            row = db.execute(_OTHER, (ledger,)).fetchone()
+        return None if row is None else Head(*row)
+
     def remember(self, head: Head) -> None:
         """Keep a head, unless a newer one of that ledger is known."""
         with self._db.write() as db:
             db.execute(_REMEMBER, (head.ledger, head.number, head.token))
 
+    @property
+    def called(self) -> str:
+        """For messages."""
+        return f"the journal {self.path}"
+
+    def knows(self, run_id: str) -> bool:
+        """Whether the run was ever opened in it."""
+        with self._db.read() as db:
+            return db.execute(_EPOCH, (run_id,)).fetchone() is not None
+
     def holds(self, run_id: str) -> bool:
         """Whether it has a value of the run."""
         with self._db.read() as db:
             return db.execute(_HOLDS, (run_id,)).fetchone() is not None
+
+    def is_in(self, store: Store) -> bool:
+        """Whether it writes by this very connection, so that others can be written with it as one."""
+        return self._db is store
 
     def open(self, run_id: str) -> RunJournal:
         """Take the run over: from now on every earlier opener of it is fenced off."""
@@ -202,15 +225,23 @@ class RunJournal:
         LedgerError
             If the value is not a float64 or int64 array, the id belongs to another run, or the file cannot be written.
         """
+        with self._db.write() as db:
+            return self.put_within(db, release_id, value)
+
+    def put_within(self, db: Any, release_id: str, value: np.ndarray) -> np.ndarray:
+        """The same, as a part of a transaction of the same database (`is_in`)."""
         dtype, shape, data = encoded(value)
         # The check and the insert are one transaction: nobody can take the run over in between.
-        with self._db.write() as db:
-            self._check(db)
-            stored = self._read(db, release_id)
-            if stored is not None:
-                return stored
-            db.execute(_ADD_VALUE, (release_id, self.run_id, self.epoch, dtype, shape, data, utc_now()))
+        self._check(db)
+        stored = self._read(db, release_id)
+        if stored is not None:
+            return stored
+        db.execute(_ADD_VALUE, (release_id, self.run_id, self.epoch, dtype, shape, data, utc_now()))
         return decoded(dtype, shape, data)
+
+    def is_in(self, store: Store) -> bool:
+        """Whether it writes by this very connection, so that others can be written with it as one."""
+        return self._db is store
 
     def _check(self, db: Any) -> None:
         if self._closed:

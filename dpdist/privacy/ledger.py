@@ -19,20 +19,29 @@ import os
 import socket
 import sqlite3
 import urllib.parse
+from collections.abc import Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from dpdist.errors import BudgetError, LedgerError
+import numpy as np
+
+from dpdist.errors import BudgetError, Forgotten, LedgerError
 from dpdist.objects import is_object_store
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.filter import Amount, Charge, Composition, Limit, check_fits, check_suits, left, total
-from dpdist.privacy.heads import Head, advance, check_head, read_head, read_id
-from dpdist.privacy.journal import AnyJournal, Journal
+from dpdist.privacy.heads import Head, Witness, advance, check_head, read_head, read_id
+from dpdist.privacy.journal import AnyJournal, Journal, ReleasedValues, RunJournal
 from dpdist.privacy.ledger_records import (
     ACCOUNTS,
     ADD_LIMIT,
     ADD_RELEASE,
     ADD_RUN,
+    ANY_RUN,
+    BIND,
+    COMMIT,
+    COMMITTED,
     LIMITS,
     RELEASE,
     RELEASES,
@@ -43,7 +52,10 @@ from dpdist.privacy.ledger_records import (
     RunCharge,
     RunRecord,
     add_to_total,
+    check_journal,
     check_same_run,
+    check_uncommitted,
+    enter_journal,
     limit_of,
     open_account,
     read_charges,
@@ -80,6 +92,8 @@ class Ledger:
     journal : path-like, optional
         Where released values are kept, if not in the same database: another file or database, or an object store
         (``s3://bucket/prefix``). Keep it as long as the ledger.
+    witnesses : sequence of Witness, optional
+        Who else remembers where the ledger stands (`dpdist.privacy.paid_run`): the record of a run.
 
     Notes
     -----
@@ -103,9 +117,14 @@ class Ledger:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | None = None, *, journal: str | os.PathLike[str] | None = None
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        journal: str | os.PathLike[str] | None = None,
+        witnesses: Sequence[Witness] = (),
     ) -> None:
         self.path = default_path() if path is None else os.fspath(path)
+        self.witnesses = tuple(witnesses)
         self._journal = self.path if journal is None else os.fspath(journal)
         self._db = open_store(self.path, SCHEMA)
 
@@ -227,17 +246,12 @@ class Ledger:
 
     # -- charges --------------------------------------------------------------------------------------------------
 
-    def can_afford(self, account: str, charge: Charge, run_id: str | None = None) -> None:
+    def can_afford(self, account: str, charge: Charge) -> None:
         """Raise what `open_run` would raise about the charge, and write nothing: a check before any data is read.
 
-        A `run_id` that has been charged to this account already is affordable: it is a resume. The answer holds for now
-        only; another process may spend in between, which `open_run` will notice.
+        The answer holds for now only; another process may spend in between, which `open_run` will notice.
         """
         with self._db.read() as db:
-            if run_id is not None:
-                row = db.execute(RUN, (run_id,)).fetchone()
-                if row and run_record(row).account == account:
-                    return
             check_fits(account, read_limit(db, account)[0], read_charges(db, account), charge)
 
     def open_run(
@@ -248,6 +262,7 @@ class Ledger:
         charge: Charge,
         *,
         account: str | None = None,
+        journal: AnyJournal | None = None,
         user: str | None = None,
         label: str | None = None,
     ) -> RunCharge:
@@ -263,6 +278,8 @@ class Ledger:
             The plan's total.
         account : str, optional
             Who pays: what all datasets about the same people share. Default: the dataset's own, of its id.
+        journal : Journal, optional
+            Where its values are going to be kept: the run belongs to that journal for ever.
         user, label : str, optional
             Shown in the history. The user is by default the account and the host of this process: ``ann@node1``.
 
@@ -276,6 +293,7 @@ class Ledger:
             If the run id was used for something else, or the dataset pays from another account.
         """
         account = account or dataset_id
+        kept_by = None if journal is None else journal.id
         if not (dataset_id and run_id and digest):
             raise LedgerError(f"a run needs a dataset id, a run id and a digest, got {(dataset_id, run_id, digest)!r}")
         with self._db.write() as db:
@@ -283,14 +301,17 @@ class Ledger:
             if row:
                 record = run_record(row)
                 check_same_run(record, dataset_id, digest, charge)
+                check_journal(db, record, kept_by)
                 return RunCharge(dataset_id, run_id, digest, record.charge, record.when, resumed=True)
             check_fits(account, read_limit(db, account)[0], read_charges(db, account), charge)
             open_account(db, account, dataset_id)
             add_to_total(db, account, charge)
             head, when = advance(db, "charge", run_id), utc_now()
             price = (charge.epsilon, charge.delta, charge.neighbours.value, charge.mu, charge.split, charge.fold)
+            if journal is not None and kept_by is not None:
+                enter_journal(db, kept_by, journal.path)
             names = (head.number, account, run_id, dataset_id, digest)
-            db.execute(ADD_RUN, (*names, *price, when, user or _whoami(), label))
+            db.execute(ADD_RUN, (*names, *price, when, user or _whoami(), label, kept_by, version("dpdist")))
         return RunCharge(dataset_id, run_id, digest, charge, when, resumed=False)
 
     def record_release(
@@ -327,6 +348,8 @@ class Ledger:
         ------
         LedgerError
             If the run was never opened, or the release id or the index is on file for a different release.
+        Forgotten
+            If the release has been committed: it has a value, and whoever asks has not found it.
         """
         noise_std, sensitivity = float(noise_std), float(sensitivity)
         noise_std = math.inf if math.isnan(noise_std) else noise_std  # SQL has no NaN
@@ -336,6 +359,7 @@ class Ledger:
                 raise LedgerError(f"run {run_id!r} has not been charged: call open_run before its first release")
             on_file = [ReleaseRecord(*row) for row in db.execute(RELEASE, (release_id, run_id, index))]
             if len(on_file) == 1 and same_release(on_file[0], new):
+                check_uncommitted(db, on_file[0])
                 return False
             if on_file:
                 raise LedgerError(
@@ -344,6 +368,87 @@ class Ledger:
                 )
             db.execute(ADD_RELEASE, dataclasses.astuple(new))
         return True
+
+    def commit(self, run: ReleasedValues, release_id: str, value: np.ndarray) -> np.ndarray:
+        """Store the value of an announced release, and write down that it counts; only what is returned may be used.
+
+        Where ledger and journal are one database this is one transaction. Elsewhere the value is stored first: between
+        the two it counts already, because whoever goes on finds it.
+
+        Raises
+        ------
+        Fenced
+            If another opener has taken the run over; nothing is stored.
+        LedgerError
+            If the release was not announced, or one of the two cannot be written.
+        """
+        if isinstance(run, RunJournal) and run.is_in(self._db):
+            with self._db.write() as db:
+                stored = run.put_within(db, release_id, value)
+                self._commit(db, run.run_id, release_id)
+            return stored
+        stored = run.put(release_id, value)
+        self.confirm(run.run_id, release_id)
+        return stored
+
+    def confirm(self, run_id: str, release_id: str) -> None:
+        """Write down that a release has a value in its journal, unless that is on file; call it before it is used."""
+        with self._db.read() as db:
+            if (on_file := db.execute(COMMITTED, (release_id,)).fetchone()) and on_file[1] is not None:
+                return
+        with self._db.write() as db:
+            self._commit(db, run_id, release_id)
+
+    def _commit(self, db: Any, run_id: str, release_id: str) -> None:
+        on_file = db.execute(COMMITTED, (release_id,)).fetchone()
+        if on_file is None:
+            raise Forgotten(
+                f"the journal has a value of the run {run_id!r} that the ledger {self.path} never announced: the "
+                "ledger was restored from a copy, or replaced. Restore its newest state. Nothing was drawn"
+            )
+        if on_file[1] is None:
+            db.execute(COMMIT, (advance(db, "commit", release_id).number, release_id))
+
+    def resume(self, dataset_id: str, run_id: str, digest: str, charge: Charge, journal: AnyJournal) -> bool:
+        """Whether the run has been charged, so that it can go on; raises where it must not.
+
+        A run that an earlier version charged, when nobody wrote down which journal keeps its values, belongs from now
+        on to the one that it is first opened with: it must have been opened there before.
+
+        Raises
+        ------
+        Forgotten
+            If its values are kept in another journal.
+        LedgerError
+            If the run id was used for something else.
+        """
+        name = journal.id
+        with self._db.read() as db:
+            row = db.execute(RUN, (run_id,)).fetchone()
+            if row is None:
+                return False
+            record = run_record(row)
+            check_same_run(record, dataset_id, digest, charge)
+            check_journal(db, record, name)
+        if record.journal is None:
+            if not journal.knows(run_id):
+                raise Forgotten(
+                    f"the run {run_id!r} was charged at {record.when}, and {journal.called} has never heard of it: "
+                    "name the journal that it was started with, or restore that one. Nothing was drawn"
+                )
+            with self._db.write() as db:
+                enter_journal(db, name, journal.path)
+                db.execute(BIND, (name, run_id))
+        return True
+
+    def is_empty(self) -> bool:
+        """Whether nothing was ever charged to it."""
+        with self._db.read() as db:
+            return db.execute(ANY_RUN).fetchone() is None
+
+    def keeps(self, journal: AnyJournal) -> bool:
+        """Whether a journal is kept by the same connection: then both are written in one transaction."""
+        return isinstance(journal, Journal) and journal.is_in(self._db)
 
     # -- reports --------------------------------------------------------------------------------------------------
 

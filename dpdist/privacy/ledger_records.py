@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from dpdist.errors import LedgerError
+from dpdist.errors import Forgotten, LedgerError
 from dpdist.privacy import heads
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.filter import TOLERANCE, Charge, Composition, Limit
@@ -86,18 +86,27 @@ LIMITS = """SELECT epsilon, delta, neighbours, composition, set_at FROM dpdist_l
 ADD_LIMIT = """INSERT INTO dpdist_limits (account, number, set_at, epsilon, delta, neighbours, composition)
     VALUES (?, ?, ?, ?, ?, ?, ?)"""
 _RUN_COLUMNS = """SELECT epsilon, delta, neighbours, mu, split, fold, account,
-    dataset_id, run_id, digest, charged_at, user_name, label FROM dpdist_runs"""
+    dataset_id, run_id, digest, charged_at, user_name, label, journal, library FROM dpdist_runs"""
 RUN = f"{_RUN_COLUMNS} WHERE run_id = ?"
 RUNS = f"{_RUN_COLUMNS} WHERE account = ? ORDER BY number"
+ANY_RUN = "SELECT 1 FROM dpdist_runs LIMIT 1"
 ADD_RUN = """INSERT INTO dpdist_runs (number, account, run_id, dataset_id, digest,
-    epsilon, delta, neighbours, mu, split, fold, charged_at, user_name, label)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    epsilon, delta, neighbours, mu, split, fold, charged_at, user_name, label, journal, library)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+BIND = "UPDATE dpdist_runs SET journal = ? WHERE run_id = ? AND journal IS NULL"
+_ADD_JOURNAL = """INSERT INTO dpdist_journals (id, path) VALUES (?, ?)
+    ON CONFLICT (id) DO UPDATE SET path = excluded.path"""
+_JOURNAL_PATH = "SELECT path FROM dpdist_journals WHERE id = ?"
+_JOURNAL_OF = """SELECT path FROM dpdist_journals WHERE id IN
+    (SELECT journal FROM dpdist_runs WHERE run_id = ?)"""
 _RELEASE_COLUMNS = """SELECT release_id, run_id, position, name, mechanism, noise_std, sensitivity,
-    cost, recorded_at FROM dpdist_releases"""
+    cost, recorded_at, committed FROM dpdist_releases"""
+COMMITTED = "SELECT run_id, committed FROM dpdist_releases WHERE release_id = ?"
+COMMIT = "UPDATE dpdist_releases SET committed = ? WHERE release_id = ? AND committed IS NULL"
 RELEASE = f"{_RELEASE_COLUMNS} WHERE release_id = ? OR (run_id = ? AND position = ?)"
 RELEASES = f"{_RELEASE_COLUMNS} WHERE run_id = ? ORDER BY position"
 ADD_RELEASE = """INSERT INTO dpdist_releases (release_id, run_id, position, name, mechanism, noise_std, sensitivity,
-    cost, recorded_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    cost, recorded_at, committed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 ACCOUNTS = "SELECT account FROM dpdist_accounts ORDER BY account"
 _ADD_ACCOUNT = "INSERT INTO dpdist_accounts (account, opened_at) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _ADD_DATASET = "INSERT INTO dpdist_datasets (dataset_id, account) VALUES (?, ?) ON CONFLICT DO NOTHING"
@@ -124,7 +133,11 @@ class RunCharge:
 
 @dataclass(frozen=True)
 class ReleaseRecord:
-    """One release of a run, as it was announced before its noise was drawn."""
+    """One release of a run, as it was announced before its noise was drawn.
+
+    ``committed`` is the number of the ledger's head with which its value began to count; None before that, and for
+    the releases of earlier versions, which did not say.
+    """
 
     release_id: str
     run_id: str
@@ -135,11 +148,16 @@ class ReleaseRecord:
     sensitivity: float
     cost: str
     when: str
+    committed: int | None = None
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run of an account's history, with its releases in order."""
+    """One run of an account's history, with its releases in order.
+
+    ``journal`` is the id of the journal that keeps its values and ``library`` the version that planned it; None where
+    an earlier version charged it.
+    """
 
     account: str
     dataset_id: str
@@ -149,6 +167,8 @@ class RunRecord:
     when: str
     user: str | None
     label: str | None
+    journal: str | None = None
+    library: str | None = None
     releases: tuple[ReleaseRecord, ...] = ()
 
     @property
@@ -208,13 +228,42 @@ def read_charges(db: Any, account: str) -> list[Charge]:
 
 def run_record(row: Sequence) -> RunRecord:
     epsilon, delta, neighbours, mu, split, fold, *rest = row
-    account, dataset_id, run_id, digest, when, user, label = rest
+    account, dataset_id, run_id, digest, when, user, label, journal, library = rest
     charge = Charge(epsilon, delta, Neighbours(neighbours), mu, split, fold)
-    return RunRecord(account, dataset_id, run_id, digest, charge, when, user, label)
+    return RunRecord(account, dataset_id, run_id, digest, charge, when, user, label, journal, library)
 
 
 def _close(a: float | None, b: float | None) -> bool:
     return a == b if a is None or b is None else math.isclose(a, b, rel_tol=TOLERANCE)
+
+
+def enter_journal(db: Any, journal_id: str, path: str) -> None:
+    """Write down where a journal was last used."""
+    db.execute(_ADD_JOURNAL, (journal_id, path))
+
+
+def check_journal(db: Any, record: RunRecord, journal_id: str | None) -> None:
+    """Refuse to go on with a run in another journal than the one that keeps its values."""
+    if None in (record.journal, journal_id) or record.journal == journal_id:
+        return
+    (path,) = db.execute(_JOURNAL_PATH, (record.journal,)).fetchone()
+    raise Forgotten(
+        f"the values of the run {record.run_id!r} are kept in the journal with the id {record.journal}, last used at "
+        f"{path}, and this is another one, where they would be drawn a second time: name that journal, or restore it. "
+        "Nothing was drawn"
+    )
+
+
+def check_uncommitted(db: Any, release: ReleaseRecord) -> None:
+    """Refuse to draw a release again that has had a value: somebody may have seen it."""
+    if release.committed is None:
+        return
+    row = db.execute(_JOURNAL_OF, (release.run_id,)).fetchone()
+    raise Forgotten(
+        f"release {release.index} of the run {release.run_id!r} has been drawn, and its value is missing in the "
+        f"journal {row[0] if row else 'of the ledger'}: the journal was emptied or restored from a copy. Restore its "
+        "newest state. Nothing was drawn"
+    )
 
 
 def check_same_run(record: RunRecord, dataset_id: str, digest: str, charge: Charge) -> None:
@@ -230,5 +279,5 @@ def check_same_run(record: RunRecord, dataset_id: str, digest: str, charge: Char
 
 def same_release(old: ReleaseRecord, new: ReleaseRecord) -> bool:
     """The same release announced again: everything equal but the time, numbers up to rounding."""
-    names = replace(new, noise_std=old.noise_std, sensitivity=old.sensitivity, when=old.when)
+    names = replace(new, noise_std=old.noise_std, sensitivity=old.sensitivity, when=old.when, committed=old.committed)
     return names == old and _close(old.noise_std, new.noise_std) and _close(old.sensitivity, new.sensitivity)

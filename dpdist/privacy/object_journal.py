@@ -12,7 +12,7 @@ import functools
 import hashlib
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
 import numpy as np
@@ -23,7 +23,7 @@ from dpdist.privacy.heads import Head
 from dpdist.privacy.journal import decoded, encoded
 
 _DIGITS = 10
-_ID, _LEDGER = "journal=id", "ledger={}"  # no run is called so: its name would be quoted
+_ID, _LEDGERS = "journal=id", "ledgers="  # no run is called so: its name would be quoted
 
 
 def creates_once(url: str) -> bool:
@@ -58,23 +58,47 @@ class ObjectJournal:
     def remembered(self, ledger: str) -> Head | None:
         """Return the newest head that it was told of a ledger."""
         with _explained(self.path):
-            newest = max(self._objects.listed(_LEDGER.format(ledger)), default=None)
-            token = None if newest is None else self._objects.get(newest)
-        return None if newest is None or token is None else Head(ledger, int(newest[-_DIGITS:]), token.decode())
+            return self._newest(self._objects.listed(f"{_LEDGERS}/{ledger}"))
+
+    def other(self, ledger: str) -> Head | None:
+        """Return a head of another ledger than this one, if it was told of any."""
+        with _explained(self.path):
+            names = self._objects.listed(_LEDGERS)
+            return self._newest(name for name in names if not name.startswith(f"{_LEDGERS}/{ledger}/"))
+
+    def _newest(self, keys: Iterable[str]) -> Head | None:
+        key = max(keys, default=None)
+        token = None if key is None else self._objects.get(key)
+        if key is None or token is None:
+            return None
+        _, ledger, number = key.rsplit("/", 2)
+        return Head(ledger, int(number), token.decode())
 
     def remember(self, head: Head) -> None:
         """Keep a head, unless a newer one of that ledger is known; an object each, as many are told at once."""
-        folder = _LEDGER.format(head.ledger)
+        folder = f"{_LEDGERS}/{head.ledger}"
         key = f"{folder}/{head.number:0{_DIGITS}d}"
         with _explained(self.path):
             self._objects.create(key, head.token.encode())
             self._objects.delete([older for older in self._objects.listed(folder) if older < key])
 
+    @property
+    def called(self) -> str:
+        """For messages."""
+        return f"the journal {self.path}"
+
+    def knows(self, run_id: str) -> bool:
+        """Whether the run was ever opened in it."""
+        return self._has(run_id, "epoch-")
+
     def holds(self, run_id: str) -> bool:
         """Whether it has a value of the run."""
+        return self._has(run_id, "value-")
+
+    def _has(self, run_id: str, kind: str) -> bool:
         with _explained(self.path):
             keys = self._objects.listed(quote(run_id, safe=""))
-            return any(key.rpartition("/")[2].startswith("value-") for key in keys)
+            return any(key.rpartition("/")[2].startswith(kind) for key in keys)
 
     def open(self, run_id: str) -> ObjectRun:
         """Take the run over: from now on every earlier opener of it is fenced off."""

@@ -86,7 +86,7 @@ def test_basic_rule_fills_the_limit_exactly_and_not_beyond() -> None:
         assert number in str(refusal.value)
     with pytest.raises(BudgetExceeded):
         ledger.can_afford("d", Charge(1e-6))
-    ledger.can_afford("d", Charge(0.1, 1e-7), run_id="r3")  # a resume needs nothing
+    assert ledger.open_run("d", "r3", "p", Charge(0.1, 1e-7)).resumed  # a resume needs nothing
     assert len(ledger.history("d")) == 10
     ledger.open_run("other", "r11", "p", Charge(5.0))  # datasets have separate accounts
 
