@@ -59,10 +59,11 @@ RELEASE_TITLES = {
 
 def account_of(book: Ledger, dataset_id: str) -> dict[str, Any]:
     from dpdist.privacy.filter import left, total
+    from dpdist.privacy.totals import NOTHING
 
     limits, runs = book.limits(dataset_id), book.history(dataset_id)
     limit = limits[-1][1] if limits else None
-    spent = total(limit, [run.charge for run in runs])
+    spent = total(limit, runs[-1].total if runs else NOTHING)
     remaining = None if limit is None else left(limit, spent)
     relation = limit.neighbours if limit else runs[0].charge.neighbours if runs else None
     return {

@@ -17,7 +17,7 @@ from dpdist.engine.doctor import Finding, clocks, is_loopback
 from dpdist.errors import DataError, LedgerError
 from dpdist.objects import StoreError
 from dpdist.privacy.journal import SCHEMA as JOURNAL
-from dpdist.privacy.ledger_records import ADD_RUN
+from dpdist.privacy.ledger_records import ADD_RUN, check_sums
 from dpdist.privacy.ledger_records import SCHEMA as LEDGER
 from dpdist.privacy.migrations import found_version, refuse_newer
 from dpdist.privacy.object_journal import creates_once
@@ -26,7 +26,8 @@ from dpdist.privacy.sqlite import Store, open_store, utc_now
 
 _TRIALS: dict[str, Callable[[str], tuple[str, tuple[Any, ...]]]] = {
     "dpdist_runs": lambda name: (
-        ADD_RUN, (1, name, name, name, "doctor", 1.0, 0.0, "replace-one", None, None, None, utc_now(), "doctor", None)
+        ADD_RUN, (1, name, name, name, "doctor", 1.0, 0.0, "replace-one", None, None, None, utc_now(), "doctor", None,
+        None, None, None, None, None)
     ),
     "dpdist_epochs": lambda name: ("INSERT INTO dpdist_epochs VALUES (?, 1)", (name,)),
 }  # fmt: skip
@@ -166,7 +167,7 @@ def _new_file(path: str) -> Finding:
 def _trial(store: Store) -> tuple[str, list[Finding]]:
     """Write one line more in a table that is there, or a table, and take it back; what there is, and what is outdated.
 
-    Raises `LedgerError` where the tables are newer than this program.
+    Raises `LedgerError` where the tables are newer than this program, or charges do not add up.
     """
     name = f"doctor-{secrets.token_hex(8)}"
     says = "it has no tables yet; the first run makes them"
@@ -187,6 +188,9 @@ def _trial(store: Store) -> tuple[str, list[Finding]]:
         elif not there:
             db.execute("CREATE TABLE dpdist_doctor (name TEXT)")
         raise _Undo
+    if LEDGER in current:
+        with store.read() as db:
+            says += f", the charges of {check_sums(db)} runs add up"
     return says, outdated
 
 

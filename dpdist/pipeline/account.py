@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,10 @@ from dpdist.objects import is_object_store
 from dpdist.pipeline.job import Job
 from dpdist.pipeline.rundir import LEDGER, OutputError
 from dpdist.pipeline.sections import PASSWORD, STORES, of_another_kind
-from dpdist.privacy.filter import Charge, Limit, total
+from dpdist.privacy.filter import Limit, total
 from dpdist.privacy.ledger import Ledger, default_path
 from dpdist.privacy.postgres import has_table, is_address
+from dpdist.privacy.totals import Sums
 
 
 def ledger_path(job: Job) -> str | None:
@@ -53,20 +53,19 @@ def recorded(path: str | None, output: str | None) -> str | None:
     return os.path.basename(full) if inside else full
 
 
-def spent(limit: Limit | None, charges: Sequence[Charge]) -> dict[str, float]:
-    """A sum of charges, by the rule of the account, as plain numbers."""
-    amount = total(limit, charges)
+def spent(limit: Limit | None, sums: Sums) -> dict[str, float]:
+    """What charges come to, by the rule of the account, as plain numbers."""
+    amount = total(limit, sums)
     return {"epsilon": float(amount.epsilon), "delta": float(amount.delta)}
 
 
 def before_and_after(ledger: Ledger, dataset_id: str, run_id: str) -> dict[str, Any]:
     """What was spent on the dataset before and after a run on file; a run that was resumed counts once."""
-    limit, runs = ledger.limit(dataset_id), ledger.history(dataset_id)
-    position = [run.run_id for run in runs].index(run_id)
-    charges = [run.charge for run in runs]
+    limit, run = ledger.limit(dataset_id), ledger.run(run_id)
+    assert run is not None, "it was charged"
     return {
-        "before": spent(limit, charges[:position]),
-        "after": spent(limit, charges[: position + 1]),
+        "before": spent(limit, ledger.spent_before(run_id)),
+        "after": spent(limit, run.total),
         "limit": shown_limit(limit),
     }
 
@@ -87,6 +86,7 @@ def is_charged(path: str, dataset_id: str, run_id: str) -> bool:
         return False
     ledger = Ledger(path)
     try:
-        return any(run.run_id == run_id for run in ledger.history(dataset_id))
+        run = ledger.run(run_id)
+        return run is not None and run.dataset_id == dataset_id
     finally:
         ledger.close()

@@ -24,6 +24,7 @@ from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.filter import Charge
 from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.plan import Item, Plan
+from dpdist.privacy.totals import NOTHING, Sums
 
 FORMAT = "dpdist-plan/1"
 
@@ -98,11 +99,11 @@ def account(job: Job, size: Size, plan: Plan) -> dict[str, Any]:
     """What the ledger would have on file before and after, and whether it would let the run pass."""
     path = ledger_path(job)
     charge = Charge(plan.spent.epsilon, plan.spent.delta, plan.neighbours, plan.total_mu)
-    limit, charges, refusal = None, [], None
+    limit, before, refusal = None, NOTHING, None
     if path is not None and size.dataset_id is not None and exists(path):
         with closing(Ledger(path)) as ledger:
-            limit = ledger.limit(size.dataset_id)
-            charges = [run.charge for run in ledger.history(size.dataset_id)]
+            on_file = ledger.account(size.dataset_id)
+            limit, before = on_file.limit, on_file.total
             try:
                 ledger.can_afford(size.dataset_id, charge)
             except BudgetExceeded as error:
@@ -110,8 +111,8 @@ def account(job: Job, size: Size, plan: Plan) -> dict[str, Any]:
     return {
         "ledger": path,
         "journal": job.journal,
-        "before": spent(limit, charges),
-        "after": spent(limit, [*charges, charge]),
+        "before": spent(limit, before),
+        "after": spent(limit, before.plus(Sums.of(charge))),
         "limit": shown_limit(limit),
         "affordable": refusal is None,
         "refusal": refusal,

@@ -17,7 +17,7 @@ from dpdist.errors import Forgotten
 from dpdist.privacy.sqlite import utc_now
 
 _LEDGER = "SELECT id FROM dpdist_ledger"
-_HEAD = "SELECT number, token FROM dpdist_heads ORDER BY number DESC LIMIT 1"
+_HEAD = "SELECT id, number, token FROM dpdist_ledger CROSS JOIN dpdist_heads ORDER BY number DESC LIMIT 1"
 _TOKEN = "SELECT token FROM dpdist_heads WHERE number = ?"
 _ADD_HEAD = "INSERT INTO dpdist_heads (number, token, what, subject, written_at) VALUES (?, ?, ?, ?, ?)"
 _ADD_LEDGER = "INSERT INTO dpdist_ledger (id) VALUES (?)"
@@ -73,8 +73,7 @@ def begin(db: Any, number: int) -> None:
 
 def read_head(db: Any) -> Head:
     """The newest head."""
-    number, token = db.execute(_HEAD).fetchone()
-    return Head(read_id(db), number, token)
+    return Head(*db.execute(_HEAD).fetchone())
 
 
 def read_id(db: Any) -> str:

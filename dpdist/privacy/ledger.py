@@ -39,6 +39,7 @@ from dpdist.privacy.ledger_records import (
     ADD_RELEASE,
     ADD_RUN,
     ANY_RUN,
+    BEFORE,
     BIND,
     COMMIT,
     COMMITTED,
@@ -48,16 +49,19 @@ from dpdist.privacy.ledger_records import (
     RUN,
     RUNS,
     SCHEMA,
+    Account,
     ReleaseRecord,
     RunCharge,
     RunRecord,
-    add_to_total,
+    balance_after,
+    balance_columns,
     check_journal,
     check_same_run,
     check_uncommitted,
     enter_journal,
     limit_of,
     open_account,
+    read_account,
     read_charges,
     read_limit,
     run_record,
@@ -66,6 +70,7 @@ from dpdist.privacy.ledger_records import (
 from dpdist.privacy.object_journal import ObjectJournal
 from dpdist.privacy.postgres import has_table, is_address
 from dpdist.privacy.sqlite import open_store, utc_now
+from dpdist.privacy.totals import Balance, Sums, decoded
 
 
 def default_path() -> str:
@@ -241,8 +246,7 @@ class Ledger:
 
     def limit(self, account: str) -> Limit | None:
         """Return the limit of an account that is in force, None if there is none."""
-        with self._db.read() as db:
-            return read_limit(db, account)[0]
+        return self.account(account).limit
 
     # -- charges --------------------------------------------------------------------------------------------------
 
@@ -252,7 +256,7 @@ class Ledger:
         The answer holds for now only; another process may spend in between, which `open_run` will notice.
         """
         with self._db.read() as db:
-            check_fits(account, read_limit(db, account)[0], read_charges(db, account), charge)
+            _check(db, read_account(db, account), charge)
 
     def open_run(
         self,
@@ -296,6 +300,7 @@ class Ledger:
         kept_by = None if journal is None else journal.id
         if not (dataset_id and run_id and digest):
             raise LedgerError(f"a run needs a dataset id, a run id and a digest, got {(dataset_id, run_id, digest)!r}")
+        user = user or _whoami()
         with self._db.write() as db:
             row = db.execute(RUN, (run_id,)).fetchone()
             if row:
@@ -303,15 +308,15 @@ class Ledger:
                 check_same_run(record, dataset_id, digest, charge)
                 check_journal(db, record, kept_by)
                 return RunCharge(dataset_id, run_id, digest, record.charge, record.when, resumed=True)
-            check_fits(account, read_limit(db, account)[0], read_charges(db, account), charge)
+            balance = _check(db, read_account(db, account), charge)
             open_account(db, account, dataset_id)
-            add_to_total(db, account, charge)
             head, when = advance(db, "charge", run_id), utc_now()
             price = (charge.epsilon, charge.delta, charge.neighbours.value, charge.mu, charge.split, charge.fold)
             if journal is not None and kept_by is not None:
                 enter_journal(db, kept_by, journal.path)
             names = (head.number, account, run_id, dataset_id, digest)
-            db.execute(ADD_RUN, (*names, *price, when, user or _whoami(), label, kept_by, version("dpdist")))
+            made = (when, user, label, kept_by, _version())
+            db.execute(ADD_RUN, (*names, *price, *made, *balance_columns(balance)))
         return RunCharge(dataset_id, run_id, digest, charge, when, resumed=False)
 
     def record_release(
@@ -457,16 +462,20 @@ class Ledger:
         with self._db.read() as db:
             return [row[0] for row in db.execute(ACCOUNTS)]
 
+    def account(self, name: str) -> Account:
+        """Return the limit of an account, its relation, and what its runs come to."""
+        with self._db.read() as db:
+            return read_account(db, name)
+
     def spent(self, account: str) -> Amount:
         """Return the total of all charges by the account's rule ("basic" if no limit is set)."""
-        with self._db.read() as db:
-            return total(read_limit(db, account)[0], read_charges(db, account))
+        state = self.account(account)
+        return total(state.limit, state.total)
 
     def remaining(self, account: str) -> Amount | None:
         """Return what a charge on all rows may still cost, None if there is no limit."""
-        with self._db.read() as db:
-            limit, charges = read_limit(db, account)[0], read_charges(db, account)
-        return None if limit is None else left(limit, total(limit, charges))
+        state = self.account(account)
+        return None if state.limit is None else left(state.limit, total(state.limit, state.total))
 
     def limits(self, account: str) -> list[tuple[str, Limit]]:
         """Return every limit that was set, with the time, oldest first; the last one is in force."""
@@ -481,6 +490,28 @@ class Ledger:
                 replace(run, releases=tuple(ReleaseRecord(*row) for row in db.execute(RELEASES, (run.run_id,))))
                 for run in runs
             ]
+
+    def run(self, run_id: str) -> RunRecord | None:
+        """Return one run, without its releases; None if it was not charged."""
+        with self._db.read() as db:
+            row = db.execute(RUN, (run_id,)).fetchone()
+        return None if row is None else run_record(row)
+
+    def spent_before(self, run_id: str) -> Sums:
+        """Return what was spent on its account before a run on file."""
+        with self._db.read() as db:
+            return decoded(*(db.execute(BEFORE, (run_id,)).fetchone() or (None,)))
+
+
+def _check(db: Any, account: Account, charge: Charge) -> Balance:
+    """What would be spent after the charge; raises what `Ledger.open_run` says where it does not suit or not fit."""
+    check_suits(account.name, account.limit, account.neighbours or charge.neighbours, charge)
+    balance = balance_after(db, account, charge)
+    check_fits(account.name, account.limit, charge, account.total, balance.total)
+    return balance
+
+
+_version = functools.cache(functools.partial(version, "dpdist"))
 
 
 def _whoami() -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any
 
 from dpdist.errors import Forgotten, LedgerError
@@ -14,6 +13,7 @@ from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.filter import TOLERANCE, Charge, Composition, Limit
 from dpdist.privacy.migrations import Schema
 from dpdist.privacy.sqlite import utc_now
+from dpdist.privacy.totals import NOTHING, Balance, Sums, balances, charged, decoded, encoded
 
 # Every statement the ledger knows. Plain SQL: another database needs its own `Database` and nothing else.
 _VERSION_1 = (
@@ -45,9 +45,9 @@ def _open_accounts(db: Any) -> None:
     named = db.execute("SELECT dataset_id FROM dpdist_runs UNION SELECT account FROM dpdist_limits")
     for (dataset_id,) in named.fetchall():
         open_account(db, dataset_id, dataset_id)
-    for row in db.execute(f"{_RUN_COLUMNS} ORDER BY number").fetchall():
-        run = run_record(row)
-        add_to_total(db, run.account, run.charge)
+        runs = [run_record(row) for row in db.execute(RUNS, (dataset_id,)).fetchall()]
+        for run, balance in zip(runs, balances(run.charge for run in runs), strict=True):
+            db.execute(_SET_BALANCE, (*balance_columns(balance), run.run_id))
 
 
 _VERSION_2 = (
@@ -59,18 +59,18 @@ _VERSION_2 = (
     "CREATE TABLE dpdist_accounts (account TEXT PRIMARY KEY NOT NULL, unit TEXT, opened_at TEXT NOT NULL)",
     """CREATE TABLE dpdist_datasets (
         dataset_id TEXT PRIMARY KEY NOT NULL, account TEXT NOT NULL REFERENCES dpdist_accounts (account))""",
-    # Exact running totals (fractions), one line for the charges on all rows ('', -1) and one for each fold.
-    """CREATE TABLE dpdist_totals (
-        account TEXT NOT NULL REFERENCES dpdist_accounts (account), split TEXT NOT NULL, fold INTEGER NOT NULL,
-        runs INTEGER NOT NULL, without_mu INTEGER NOT NULL,
-        epsilon TEXT NOT NULL, delta TEXT NOT NULL, mu_squared TEXT NOT NULL,
-        PRIMARY KEY (account, split, fold))""",
     # Where the values of runs are kept: the journal's own id, and where it was when it was last used.
     "CREATE TABLE dpdist_journals (id TEXT PRIMARY KEY NOT NULL, path TEXT NOT NULL)",
     "ALTER TABLE dpdist_limits RENAME COLUMN dataset_id TO account",
     "ALTER TABLE dpdist_runs ADD COLUMN account TEXT NOT NULL DEFAULT ''",
     "UPDATE dpdist_runs SET account = dataset_id",
     "CREATE INDEX dpdist_runs_by_account ON dpdist_runs (account, number)",
+    # What was spent once the run was charged (`dpdist.privacy.totals`): on the account, and on the part that it reads.
+    "ALTER TABLE dpdist_runs ADD COLUMN total TEXT",
+    "ALTER TABLE dpdist_runs ADD COLUMN fold_total TEXT",
+    "ALTER TABLE dpdist_runs ADD COLUMN split_total TEXT",
+    "CREATE INDEX dpdist_runs_by_fold ON dpdist_runs (account, split, fold, number) WHERE split IS NOT NULL",
+    "CREATE INDEX dpdist_runs_by_split ON dpdist_runs (account, split, number) WHERE split IS NOT NULL",
     "ALTER TABLE dpdist_runs ADD COLUMN unit TEXT",  # of the guarantee that was charged, before any conversion
     "ALTER TABLE dpdist_runs ADD COLUMN group_size INTEGER",  # how many such units the account paid for
     "ALTER TABLE dpdist_runs ADD COLUMN journal TEXT REFERENCES dpdist_journals (id)",  # NULL: of an earlier version
@@ -85,14 +85,31 @@ LIMITS = """SELECT epsilon, delta, neighbours, composition, set_at FROM dpdist_l
     WHERE account = ? ORDER BY number"""
 ADD_LIMIT = """INSERT INTO dpdist_limits (account, number, set_at, epsilon, delta, neighbours, composition)
     VALUES (?, ?, ?, ?, ?, ?, ?)"""
-_RUN_COLUMNS = """SELECT epsilon, delta, neighbours, mu, split, fold, account,
-    dataset_id, run_id, digest, charged_at, user_name, label, journal, library FROM dpdist_runs"""
+_OF_A_RUN = """epsilon, delta, neighbours, mu, split, fold, account,
+    dataset_id, run_id, digest, charged_at, user_name, label, journal, library, total"""
+_RUN_COLUMNS = f"SELECT {_OF_A_RUN} FROM dpdist_runs"
 RUN = f"{_RUN_COLUMNS} WHERE run_id = ?"
 RUNS = f"{_RUN_COLUMNS} WHERE account = ? ORDER BY number"
 ANY_RUN = "SELECT 1 FROM dpdist_runs LIMIT 1"
+_STATE = """SELECT set_.epsilon, set_.delta, set_.neighbours, set_.composition, last.neighbours, last.total
+    FROM (SELECT 1 AS one) AS one
+    LEFT JOIN (SELECT * FROM dpdist_limits WHERE account = ? ORDER BY number DESC LIMIT 1) AS set_ ON 1 = 1
+    LEFT JOIN (SELECT * FROM dpdist_runs WHERE account = ? ORDER BY number DESC LIMIT 1) AS last ON 1 = 1"""
+_LAST_OF_FOLD = """SELECT fold_total FROM dpdist_runs WHERE account = ? AND split = ? AND fold = ?
+    ORDER BY number DESC LIMIT 1"""
+_LAST_OF_SPLIT = """SELECT split_total FROM dpdist_runs WHERE account = ? AND split = ?
+    ORDER BY number DESC LIMIT 1"""
+BEFORE = """SELECT earlier.total FROM dpdist_runs AS run JOIN dpdist_runs AS earlier
+    ON earlier.account = run.account AND earlier.number < run.number WHERE run.run_id = ?
+    ORDER BY earlier.number DESC LIMIT 1"""
 ADD_RUN = """INSERT INTO dpdist_runs (number, account, run_id, dataset_id, digest,
-    epsilon, delta, neighbours, mu, split, fold, charged_at, user_name, label, journal, library)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    epsilon, delta, neighbours, mu, split, fold, charged_at, user_name, label, journal, library,
+    total, fold_total, split_total)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_BALANCES = f"SELECT fold_total, split_total, {_OF_A_RUN} FROM dpdist_runs WHERE account = ? ORDER BY number"
+_CHARGE_WITHOUT_RUN = """SELECT subject FROM dpdist_heads AS head WHERE what = 'charge' AND NOT EXISTS
+    (SELECT 1 FROM dpdist_runs AS run WHERE run.run_id = head.subject AND run.number = head.number)"""
+_SET_BALANCE = "UPDATE dpdist_runs SET total = ?, fold_total = ?, split_total = ? WHERE run_id = ?"
 BIND = "UPDATE dpdist_runs SET journal = ? WHERE run_id = ? AND journal IS NULL"
 _ADD_JOURNAL = """INSERT INTO dpdist_journals (id, path) VALUES (?, ?)
     ON CONFLICT (id) DO UPDATE SET path = excluded.path"""
@@ -109,14 +126,8 @@ ADD_RELEASE = """INSERT INTO dpdist_releases (release_id, run_id, position, name
     cost, recorded_at, committed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 ACCOUNTS = "SELECT account FROM dpdist_accounts ORDER BY account"
 _ADD_ACCOUNT = "INSERT INTO dpdist_accounts (account, opened_at) VALUES (?, ?) ON CONFLICT DO NOTHING"
-_ADD_DATASET = "INSERT INTO dpdist_datasets (dataset_id, account) VALUES (?, ?) ON CONFLICT DO NOTHING"
+_ADD_DATASET = "INSERT INTO dpdist_datasets (dataset_id, account) VALUES (?, ?)"
 _ACCOUNT_OF = "SELECT account FROM dpdist_datasets WHERE dataset_id = ?"
-_TOTAL = """SELECT runs, without_mu, epsilon, delta, mu_squared FROM dpdist_totals
-    WHERE account = ? AND split = ? AND fold = ?"""
-_SET_TOTAL = """INSERT INTO dpdist_totals (account, split, fold, runs, without_mu, epsilon, delta, mu_squared)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (account, split, fold) DO UPDATE SET
-    runs = excluded.runs, without_mu = excluded.without_mu, epsilon = excluded.epsilon, delta = excluded.delta,
-    mu_squared = excluded.mu_squared"""
 
 
 @dataclass(frozen=True)
@@ -167,6 +178,8 @@ class RunRecord:
     when: str
     user: str | None
     label: str | None
+    total: Sums
+    """What was spent on the account once this run was charged."""
     journal: str | None = None
     library: str | None = None
     releases: tuple[ReleaseRecord, ...] = ()
@@ -187,26 +200,16 @@ def open_account(db: Any, account: str, dataset_id: str | None = None) -> None:
 
     A dataset has one account for ever: with a second one, its limit would begin anew.
     """
-    db.execute(_ADD_ACCOUNT, (account, utc_now()))
-    if dataset_id is None:
-        return
-    db.execute(_ADD_DATASET, (dataset_id, account))
-    (on_file,) = db.execute(_ACCOUNT_OF, (dataset_id,)).fetchone()
-    if on_file != account:
+    on_file = None if dataset_id is None else db.execute(_ACCOUNT_OF, (dataset_id,)).fetchone()
+    if on_file is None:
+        db.execute(_ADD_ACCOUNT, (account, utc_now()))
+        if dataset_id is not None:
+            db.execute(_ADD_DATASET, (dataset_id, account))
+    elif on_file[0] != account:
         raise LedgerError(
-            f"the dataset {dataset_id!r} is charged to the account {on_file!r} and cannot be charged to {account!r} as "
-            f"well: a limit would begin anew. Open it with account={on_file!r}"
+            f"the dataset {dataset_id!r} is charged to the account {on_file[0]!r} and cannot be charged to {account!r} "
+            f"as well: a limit would begin anew. Open it with account={on_file[0]!r}"
         )
-
-
-def add_to_total(db: Any, account: str, charge: Charge) -> None:
-    """Add a charge to the running totals of its account, exactly."""
-    split, fold = ("", -1) if charge.split is None or charge.fold is None else (charge.split, charge.fold)
-    row = db.execute(_TOTAL, (account, split, fold)).fetchone()
-    runs, without_mu, *sums = row or (0, 0, "0", "0", "0")
-    prices = (charge.epsilon, charge.delta, (charge.mu or 0.0) ** 2)
-    added = [str(Fraction(old) + Fraction(price)) for old, price in zip(sums, prices, strict=True)]
-    db.execute(_SET_TOTAL, (account, split, fold, runs + 1, without_mu + (charge.mu is None), *added))
 
 
 def read_limit(db: Any, account: str) -> tuple[Limit | None, int]:
@@ -223,14 +226,70 @@ def limit_of(epsilon: float, delta: float, neighbours: str, composition: Composi
 
 
 def read_charges(db: Any, account: str) -> list[Charge]:
+    """All charges on an account, oldest first."""
     return [run_record(row).charge for row in db.execute(RUNS, (account,))]
+
+
+@dataclass(frozen=True)
+class Account:
+    """What the next charge has to know of an account: its limit, its relation, and what its runs come to."""
+
+    name: str
+    limit: Limit | None
+    neighbours: Neighbours | None
+    total: Sums
+
+
+def read_account(db: Any, account: str) -> Account:
+    """An account as its last run left it."""
+    *terms, neighbours, total = db.execute(_STATE, (account, account)).fetchone()
+    limit = None if terms[0] is None else limit_of(*terms)
+    return Account(account, limit, limit.neighbours if limit else neighbours and Neighbours(neighbours), decoded(total))
+
+
+def balance_after(db: Any, account: Account, charge: Charge) -> Balance:
+    """What would be spent after one more charge."""
+    if charge.split is None:
+        return charged(charge, account.total, NOTHING, NOTHING)
+    part = (account.name, charge.split)
+    fold = db.execute(_LAST_OF_FOLD, (*part, charge.fold)).fetchone() or (None,)
+    split = db.execute(_LAST_OF_SPLIT, part).fetchone() or (None,)
+    return charged(charge, account.total, decoded(*fold), decoded(*split))
+
+
+def balance_columns(balance: Balance) -> tuple[str | None, ...]:
+    """A balance as the last columns of a run."""
+    return encoded(balance.total), encoded(balance.fold), encoded(balance.split)
+
+
+def check_sums(db: Any) -> int:
+    """Add the charges of all runs up again, from the charges alone; return how many there are.
+
+    Raises
+    ------
+    LedgerError
+        Where a charge is missing, or the charges up to a run do not come to the balance that was kept with it.
+    """
+    fix = "a line was changed or lost. Restore the newest copy of the ledger, and run nothing until then"
+    if lost := db.execute(_CHARGE_WITHOUT_RUN).fetchone():
+        raise LedgerError(f"the ledger has charged the run {lost[0]!r} and has no such run: {fix}")
+    count = 0
+    for (account,) in db.execute(ACCOUNTS).fetchall():
+        rows = db.execute(_BALANCES, (account,)).fetchall()
+        runs = [run_record(row) for _, _, *row in rows]
+        for (fold, split, *_), run, summed in zip(rows, runs, balances(run.charge for run in runs), strict=True):
+            if (encoded(run.total), fold, split) != balance_columns(summed):
+                raise LedgerError(f"the charges of {account!r} up to the run {run.run_id!r} do not add up: {fix}")
+            count += 1
+    return count
 
 
 def run_record(row: Sequence) -> RunRecord:
     epsilon, delta, neighbours, mu, split, fold, *rest = row
-    account, dataset_id, run_id, digest, when, user, label, journal, library = rest
+    account, dataset_id, run_id, digest, when, user, label, journal, library, total = rest
     charge = Charge(epsilon, delta, Neighbours(neighbours), mu, split, fold)
-    return RunRecord(account, dataset_id, run_id, digest, charge, when, user, label, journal, library)
+    names = (account, dataset_id, run_id, digest, charge, when, user, label)
+    return RunRecord(*names, decoded(total), journal, library)
 
 
 def _close(a: float | None, b: float | None) -> bool:

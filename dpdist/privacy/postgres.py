@@ -121,8 +121,7 @@ class PostgresDatabase:
             try:
                 if self._connection is None or self._connection.closed:
                     self._connect(give_up)
-                for statement in statements:
-                    self._connection.execute(statement)
+                self._connection.execute("; ".join(statements))
                 return
             except self._psycopg.errors.LockNotAvailable:
                 self._connection.execute("ROLLBACK")

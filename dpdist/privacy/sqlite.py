@@ -25,6 +25,8 @@ from dpdist.privacy.postgres import PostgresDatabase, is_address
 
 BUSY_TIMEOUT = 30.0
 """Seconds to wait for another process that is writing."""
+_ASK_AGAIN = 0.0005
+"""Seconds between two attempts meanwhile: SQLite's own grow to a tenth of a second, in which a hundred could write."""
 
 MEMORY = ":memory:"
 """Path of a database that lives as long as its object: for data in memory and for tests."""
@@ -121,19 +123,27 @@ class Database:
         self._schemas = (*self._schemas, schema)
 
     def _configure(self) -> None:
-        # Switching a new file to the write-ahead log does not wait for others that do the same: retry until then.
-        deadline = time.monotonic() + BUSY_TIMEOUT
-        while True:
-            try:
-                self._connection.execute("PRAGMA journal_mode = WAL")
-                break
-            except sqlite3.OperationalError as error:
-                if _primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
+        # Switching a new file to the write-ahead log does not wait for others that do the same.
+        self._insist("PRAGMA journal_mode = WAL")
         # EXTRA equals FULL with the log and is stronger where the file system has no log; the last two are for macOS.
         for pragma in ("synchronous = EXTRA", "foreign_keys = ON", "fullfsync = ON", "checkpoint_fullfsync = ON"):
             self._connection.execute(f"PRAGMA {pragma}")
+
+    def _insist(self, statement: str) -> None:
+        """Execute a statement that is refused while another process writes."""
+        give_up = time.monotonic() + BUSY_TIMEOUT
+        self._connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            while True:
+                try:
+                    self._connection.execute(statement)
+                    return
+                except sqlite3.OperationalError as error:
+                    if _primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                        raise
+                    time.sleep(_ASK_AGAIN)
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout = {int(1000 * BUSY_TIMEOUT)}")
 
     def read(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         """Return a transaction that sees one state of the file and changes nothing."""
@@ -148,7 +158,7 @@ class Database:
         with self._lock:
             self._check_file()
             try:
-                self._connection.execute(begin)
+                self._insist(begin)
                 try:
                     for schema in schemas:
                         check_version(self.path, self._connection, schema)

@@ -19,6 +19,7 @@ from dpdist.privacy.budget import Budget
 from dpdist.privacy.filter import Charge
 from dpdist.privacy.journal import Journal
 from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger_records import check_sums
 from tests.postgres import PostgresServer
 
 PROCESSES = multiprocessing.get_context("spawn")
@@ -140,12 +141,11 @@ def test_a_migrated_ledger_has_an_id_a_head_accounts_and_exact_totals(place):
     assert select(place, "SELECT account, unit FROM dpdist_accounts") == [("d", None)]
     assert select(place, "SELECT dataset_id, account FROM dpdist_datasets") == [("d", "d")]
     charged(place, "s")
-    total = select(
-        place, "SELECT account, split, fold, runs, without_mu, epsilon, delta, mu_squared FROM dpdist_totals"
-    )
-    assert total == [("d", "", -1, 2, 2, "1", "0", "0")]
+    with contextlib.closing(sqlite.open_store(place, None)) as store, store.read() as db:
+        assert check_sums(db) == 2
     with contextlib.closing(Ledger(place)) as account:
         account.check_remembered(head, "somebody")
+        assert [float(run.total.epsilon) for run in account.history("d")] == [0.5, 1.0]
         assert (account.id, account.head().number) == (name, 3)
     assert select(place, "SELECT number, what, subject FROM dpdist_heads ORDER BY number") == [
         (2, "begin", ""),
