@@ -6,7 +6,7 @@ code  when
 0     done
 1     a bug in dpdist
 2     the command, a file or a setting is wrong (any `DpdistError`)
-3     refused by the ledger (`BudgetExceeded`, `Fenced`)
+3     refused by the ledger (`BudgetExceeded`, `Fenced`, `Forgotten`)
 130   interrupted (Ctrl-C)
 141   whoever read the output stopped reading (as in ``dpdist ... | head``)
 143   terminated (SIGTERM: a scheduler, ``kill``, ``timeout``)
@@ -33,7 +33,7 @@ from typing import Any
 
 import click
 
-from dpdist.errors import BudgetExceeded, DpdistError, Fenced
+from dpdist.errors import BudgetExceeded, DpdistError, Fenced, Forgotten
 
 DONE, BUG, WRONG, REFUSED, INTERRUPTED, UNREAD = 0, 1, 2, 3, 128 + signal.SIGINT, 128 + signal.SIGPIPE
 
@@ -120,7 +120,7 @@ def report(error: BaseException) -> int:
             return WRONG
         case DpdistError():
             _say(str(error) or type(error).__name__, error)
-            return REFUSED if isinstance(error, BudgetExceeded | Fenced) else WRONG
+            return REFUSED if isinstance(error, BudgetExceeded | Fenced | Forgotten) else WRONG
         case KeyboardInterrupt() | click.Abort():
             number = getattr(error, "number", signal.SIGINT)
             _say("terminated (SIGTERM)" if number == signal.SIGTERM else "interrupted", error)

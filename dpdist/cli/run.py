@@ -116,7 +116,7 @@ class Course:
         if ledger is None:
             return ["It was a run on generated data without an output directory, so there is nothing to resume."]
         try:
-            if not is_charged(ledger, planned.dataset_id, planned.run_id):
+            if not is_charged(ledger, planned.run_id):
                 return ["Nothing was charged."]
         except DpdistError:
             return [f"Whether it was charged is on file in {ledger}, which cannot be read now."]

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from dpdist.cli import errors, main
-from dpdist.errors import ClusterError, LedgerError
+from dpdist.errors import ClusterError, Forgotten, LedgerError
 from dpdist.pipeline.rundir import OutputError, OutputUnreachable, read_run
 
 TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
@@ -31,12 +31,10 @@ def run(arguments: Sequence[str]) -> int:
         with errors.stoppable(), errors.plain_warnings(), _command.make_context("dpdist.cli.runner", [*arguments]) as c:
             _command.invoke(c)
         return errors.DONE
-    except (ClusterError, LedgerError, OutputUnreachable) as error:
-        _last_words(error=str(error))
-        errors.report(error)
-        return TRY_AGAIN
     except BaseException as error:
         code = errors.report(error)
+        if isinstance(error, ClusterError | LedgerError | OutputUnreachable) and not isinstance(error, Forgotten):
+            code = TRY_AGAIN
         known = isinstance(error, errors.DpdistError)  # the text of any other may quote values
         _last_words(error=str(error) if known else type(error).__name__)
         return code

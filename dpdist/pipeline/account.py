@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from dpdist.errors import DpdistError
+from dpdist.errors import DpdistError, Forgotten
 from dpdist.objects import is_object_store
 from dpdist.pipeline.job import Job
-from dpdist.pipeline.rundir import LEDGER, OutputError
+from dpdist.pipeline.rundir import LEDGER, OutputError, RunDirectory
 from dpdist.pipeline.sections import PASSWORD, STORES, of_another_kind
 from dpdist.privacy.filter import Limit, total
 from dpdist.privacy.ledger import Ledger, default_path
 from dpdist.privacy.postgres import has_table, is_address
+from dpdist.privacy.sqlite import MEMORY
 from dpdist.privacy.totals import Sums
 
 
@@ -80,13 +82,29 @@ def exists(path: str) -> bool:
     return has_table(path, "dpdist_runs") if is_address(path) else Path(path).exists()
 
 
-def is_charged(path: str, dataset_id: str, run_id: str) -> bool:
+def open_ledger(path: str | None, journal: str | None, place: RunDirectory | None) -> Ledger:
+    """The ledger of a run; refused where its record names one that is not there, or has no charge of it."""
+    if path is None or place is None:
+        return Ledger(path or MEMORY, journal=journal)
+    if (place.paid or place.head is not None) and not exists(path):
+        raise Forgotten(
+            f"the run in {place.path} is paid for in the ledger {path}, and there is no ledger at that place: restore "
+            "it. A new one would have forgotten what was spent. Nothing was charged"
+        )
+    ledger = Ledger(path, journal=journal, witnesses=[place])
+    if place.paid and place.head is None and ledger.run(place.run_id) is None:
+        ledger.close()
+        raise Forgotten(
+            f"the ledger {path} has no charge of the run in {place.path}, which is done or was started by an earlier "
+            "version of dpdist: it was emptied, exchanged or restored from a copy. Restore its newest state; if it is "
+            "certain that this run was never charged, name another output. Nothing was charged"
+        )
+    return ledger
+
+
+def is_charged(path: str, run_id: str) -> bool:
     """Whether a run is on file; raises `LedgerError` where nobody can say."""
     if not exists(path):
         return False
-    ledger = Ledger(path)
-    try:
-        run = ledger.run(run_id)
-        return run is not None and run.dataset_id == dataset_id
-    finally:
-        ledger.close()
+    with closing(Ledger(path)) as ledger:
+        return ledger.run(run_id) is not None

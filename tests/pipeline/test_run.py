@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -142,7 +143,10 @@ def test_a_stored_dataset_shows_nothing_that_was_not_released(stored, tmp_path):
     assert record["metrics"] is None
     assert record["dataset"]["id"] == Dataset.open(tmp_path / "rows.zarr").id
     assert record["dataset"]["arrays"]["X"] == {"dtype": "float64", "shape": [3000, 4]}
+    with contextlib.closing(Ledger(tmp_path / "ledger.sqlite")) as ledger:
+        stood = ledger.head().to_dict()
     assert record["budget"] == {
+        "head": stood,
         "ledger": f"{tmp_path}/ledger.sqlite",
         "journal": None,
         "before": {"epsilon": 0.0, "delta": 0.0},
