@@ -25,7 +25,7 @@ from dpdist.cli.accounts import (
     limit_of,
     run_of,
 )
-from dpdist.cli.info import stored_id
+from dpdist.cli.info import stored_account
 from dpdist.cli.output import as_csv, as_json, cost, deliver
 from dpdist.errors import DataError
 
@@ -71,10 +71,11 @@ def command() -> None:
 
     Every run has a cost, a pair (epsilon, delta): by how much it can at most tell about the data of one person (one
     privacy unit). The ledger, a file, charges the cost before anything is released, and refuses a run that does not
-    fit into the limit of the dataset. Copies of a dataset share one account: it goes by the random id that the dataset
-    carries.
+    fit into the limit of the account. A dataset names its account ('dpdist ingest --account'), so that several tables
+    about the same people share one; without a name it has one of its own, which its copies share, called like its id.
 
-    DATASET is a path or URL of a stored dataset, or an id that the ledger knows. Reading an account changes nothing.
+    DATASET is a path or URL of a stored dataset, the name of an account, or the id of a dataset that the ledger knows.
+    Reading an account changes nothing.
 
     \b
     Examples:
@@ -105,7 +106,7 @@ def show(dataset: str | None, ledger: str | None, form: str, json_: bool, output
     with _existing(ledger) as book:
         if dataset is None:
             accounts = [account_of(book, known) for known in book.accounts()]
-            whole: Any = {"ledger": book.path, "datasets": accounts}
+            whole: Any = {"ledger": book.path, "accounts": accounts}
             text = all_accounts_text(book.path, accounts)
         else:
             accounts = [account_of(book, _find(book, dataset))]
@@ -133,7 +134,7 @@ def show(dataset: str | None, ledger: str | None, form: str, json_: bool, output
     type=click.Choice(list(RELATIONS)),
     help="Which datasets a run must make hard to tell apart. Default: as before, or replace-one.",
 )
-@click.option("--new", is_flag=True, help="DATASET is an id; open an account if the ledger has none of that id.")
+@click.option("--new", is_flag=True, help="DATASET is a name; open an account if the ledger has none of that name.")
 @_ledger
 def set_(
     dataset: str,
@@ -157,7 +158,7 @@ def set_(
     Examples:
       dpdist budget set flights.zarr --epsilon 3 --delta 1e-5
       dpdist budget set flights.zarr --epsilon 3 --delta 1e-5 --composition gaussian
-      dpdist budget set survey-2026 --new --epsilon 1 --delta 1e-6   # named by dataset_id=
+      dpdist budget set survey-2026 --new --epsilon 1 --delta 1e-6   # named by account= or dataset_id=
     """
     from dpdist.privacy.budget import Budget, Neighbours
     from dpdist.privacy.ledger import Ledger
@@ -210,7 +211,7 @@ def history(dataset: str, releases: bool, ledger: str | None, form: str, json_: 
         case "json":
             if not releases:
                 runs = [{key: value for key, value in run.items() if key != "releases"} for run in runs]
-            text = as_json({"ledger": path, "dataset": named, "limits": limits, "runs": runs})
+            text = as_json({"ledger": path, "account": named, "limits": limits, "runs": runs})
         case "csv" if releases:
             lines = [{**run, **release} for run in runs for release in run["releases"] or [{}]]
             text = as_csv(lines, [*RUN_COLUMNS, *RELEASE_TITLES])
@@ -235,24 +236,25 @@ def _is_place(dataset: str) -> bool:
 
 
 def _find(book: Ledger, dataset: str) -> str:
-    """Return the id that the user means by a path, a URL or an id."""
+    """Return the account that the user means by a path, a URL, the id of a dataset or a name."""
     known = book.accounts()
-    if dataset in known:
+    named = dataset if dataset in known else book.account_of(dataset)
+    if named is not None:
         carried = None
         if _is_place(dataset):
             with contextlib.suppress(DataError):
-                carried = stored_id(dataset)
-        if carried not in (None, dataset):
+                carried = stored_account(dataset)
+        if carried not in (None, named):
             raise DataError(
-                f"{dataset!r} is both an id of the ledger and a store that carries another id ({carried}); write "
-                f"./{dataset} for the store, or {carried} for its id"
+                f"{dataset!r} is both a name in the ledger and a store that pays from another account ({carried}); "
+                f"write ./{dataset} for the store, or {carried} for its account"
             )
-        return dataset
+        return named
     if not _is_place(dataset):
         near = difflib.get_close_matches(dataset, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "'dpdist budget show' lists the accounts"
-        raise DataError(f"there is no dataset at {dataset!r} and no account of that id in {book.path}; {hint}")
-    carried = stored_id(dataset)
+        raise DataError(f"there is no dataset at {dataset!r} and no account of that name in {book.path}; {hint}")
+    carried = stored_account(dataset)
     if carried is None:
         raise DataError(
             f"the store {dataset!r} carries no id yet, so nothing was ever charged to it under one. It gets an id when "
@@ -263,15 +265,16 @@ def _find(book: Ledger, dataset: str) -> str:
 
 def _find_or_name(book: Ledger, dataset: str, new: bool) -> str:
     """The same for an account that may be new; a store without an id is given one."""
-    if new and not _is_place(dataset):
-        return dataset
-    if dataset not in book.accounts() and _is_place(dataset) and stored_id(dataset) is None:
-        from dpdist.data import Dataset
+    from dpdist.data import Dataset
+    from dpdist.privacy.budget import check_account
 
-        return Dataset.open(dataset).id
+    if new and not _is_place(dataset):
+        return book.account_of(dataset) or check_account(dataset)
+    if dataset not in book.accounts() and _is_place(dataset) and stored_account(dataset) is None:
+        return Dataset.open(dataset).account
     try:
         return _find(book, dataset)
     except DataError as error:
         if not _is_place(dataset):
-            error.add_note("To open an account for a dataset that is named by its id (dataset_id=), add --new.")
+            error.add_note("To open an account of that name (account=, or the id of a dataset), add --new.")
         raise

@@ -40,13 +40,13 @@ def open_read_only(location: str) -> zarr.Group:
     )
 
 
-def stored_id(location: str) -> str | None:
-    """Return the id that a store carries, None if it has never been given one; writes nothing."""
+def stored_account(location: str) -> str | None:
+    """Return the account that a store pays from, None if it has never been given an id; writes nothing."""
     from dpdist.data.schema import ATTRIBUTE, Schema
     from dpdist.data.writing import shown
 
     attributes = open_read_only(location).attrs.get(ATTRIBUTE)
-    return None if attributes is None else Schema.from_attributes(attributes, shown(location)).id
+    return None if attributes is None else Schema.from_attributes(attributes, shown(location)).pays_from
 
 
 def describe(location: str) -> tuple[Dataset, dict[str, Any]]:
@@ -72,6 +72,7 @@ def describe(location: str) -> tuple[Dataset, dict[str, Any]]:
     return dataset, {
         "location": shown(group),
         "id": dataset.id if has_id else None,
+        "account": dataset.account if has_id else None,
         "n_rows": dataset.n_rows,
         "unit": schema.unit,
         "max_rows_per_unit": schema.max_rows_per_unit,
@@ -94,8 +95,8 @@ def command(dataset: str, verify: bool, json_: bool) -> None:
     """Show what is public about DATASET, a Zarr group at a path or URL.
 
     This is the schema: the arrays with their shapes, types and columns, whose data one privacy unit is, how the order
-    of the rows came about, how the rows are cut into partitions, and the random id under which the ledger keeps the
-    account of the dataset. No value is shown, and nothing is written. The number of rows is public where neighbours
+    of the rows came about, how the rows are cut into partitions, the random id, and the account of the ledger that
+    pays for what is learned. No value is shown, and nothing is written. The number of rows is public where neighbours
     are made by replacing one unit's data; keep it to yourself where they are made by adding or removing one.
 
     With --verify every chunk is read and decoded as well. This finds chunks that are missing, cut short, or do not
@@ -133,6 +134,7 @@ def _text(facts: dict[str, Any]) -> str:
     lines = [
         ("Dataset", facts["location"]),
         ("Id", facts["id"] or no_id),
+        ("Account", facts["account"] or "none yet"),
         ("Rows", f"{facts['n_rows']:,}"),
         ("Privacy unit", f"{unit}, with at most {most} rows each" if most > 1 else f"{unit}, with one row each"),
         ("Row order", facts["row_order"]),

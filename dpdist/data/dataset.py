@@ -69,6 +69,7 @@ class Dataset:
         *,
         arrays: Iterable[str] | None = None,
         dataset_id: str | None = None,
+        account: str | None = None,
         storage_options: dict[str, Any] | None = None,
     ) -> Dataset:
         """Open a Zarr group (format 2 or 3, sharded or not, any codec that zarr knows).
@@ -84,6 +85,8 @@ class Dataset:
             The stable public name of a dataset in a store without one; never a hash of the content. A store that dpdist
             did not write gets this id, or a random one, at its first opening. It is kept in the group attributes; a
             read-only store needs it given every time. Open it once before several processes share it.
+        account : str, optional
+            The account of such a dataset, kept beside its id: see `from_arrays`.
         storage_options : dict, optional
             Passed to zarr together with a URL.
 
@@ -104,11 +107,11 @@ class Dataset:
         sources = {name: ZarrSource(name, found[name], complete) for name in names}
         specs = {name: source.spec for name, source in sources.items()}
         if known is None:
-            schema = Schema(id=new_id() if dataset_id is None else dataset_id, arrays=specs)
+            schema = Schema(id=new_id() if dataset_id is None else dataset_id, arrays=specs, account=account)
             schema = _keep_id(group, schema, store, storage_options, must=dataset_id is None)
         else:
             schema = replace(known, arrays=specs)
-            _check_unchanged(known, schema, dataset_id, shown(group))
+            _check_unchanged(known, schema, dataset_id, account, shown(group))
         return cls(sources, schema, shown(group))
 
     @classmethod
@@ -118,6 +121,7 @@ class Dataset:
         *,
         partition_rows: int | None = None,
         dataset_id: str | None = None,
+        account: str | None = None,
         unit: str = "row",
         max_rows_per_unit: int = 1,
         row_order: RowOrder = "unknown",
@@ -137,7 +141,11 @@ class Dataset:
             Rows per partition; by default about 16 MiB of the widest array, a multiple of 4096 (less if rows are wide).
         dataset_id : str, optional
             By default random, so the same arrays given twice are two datasets with a budget each: pass the id of
-            the dataset to go on with its ledger.
+            the dataset to go on with its account, and with its runs.
+        account : str, optional
+            A name that all data about the same people share: copies that were ingested again, several tables, arrays
+            of several sessions. What is learned from any of them is charged to this one account of the ledger. By
+            default the dataset has an account of its own, called like its id.
         unit, max_rows_per_unit : str, int
             The privacy unit and how many rows it may own.
         row_order : {"arrival", "permuted", "unknown"}
@@ -155,9 +163,10 @@ class Dataset:
             max_rows_per_unit=max_rows_per_unit,
             row_order=row_order,
             partition_rows=partition_rows,
+            account=account,
         )
         if store is None:
-            return cls(sources, schema, "in place", anonymous=dataset_id is None)
+            return cls(sources, schema, "in place", anonymous=dataset_id is None and account is None)
         readers = {name: ForwardReader(source) for name, source in sources.items()}
         group = write_group(
             store,
@@ -170,8 +179,13 @@ class Dataset:
 
     @property
     def id(self) -> str:
-        """Random public id; the ledger is kept per id."""
+        """Random public id."""
         return self._schema.id
+
+    @property
+    def account(self) -> str:
+        """The account of the ledger that pays: by default one of the same name as the id."""
+        return self._schema.pays_from
 
     @property
     def schema(self) -> Schema:
@@ -200,7 +214,7 @@ class Dataset:
 
     @property
     def anonymous(self) -> bool:
-        """Whether the id is random and kept nowhere: when the object is gone, nobody can name the dataset again."""
+        """Whether id and account are random and kept nowhere: nobody can name them when the object is gone."""
         return self._anonymous
 
     @property
@@ -241,7 +255,7 @@ class Dataset:
         return {name: source.read(start, stop) for name, source in self._sources.items()}
 
     def select(self, **names: str) -> Dataset:
-        """View with the arrays renamed, ``select(X="features", y="label")``: the same rows, id and ledger."""
+        """View with the arrays renamed, ``select(X="features", y="label")``: the same rows, id and account."""
         sources = {new: self.source(old) for new, old in names.items()}
         return Dataset(sources, self._schema.select(names), self._location, self._anonymous)
 
@@ -262,7 +276,8 @@ class Dataset:
 
     def __repr__(self) -> str:
         where = "in memory" if self.in_memory else self._location
-        lines = [f"Dataset(id={self.id!r}, n_rows={self.n_rows}, partitions={len(self.partitions)}, {where})"]
+        account = "" if self.account == self.id else f", account={self.account!r}"
+        lines = [f"Dataset(id={self.id!r}{account}, n_rows={self.n_rows}, partitions={len(self.partitions)}, {where})"]
         lines += [f"  {name}: {spec.dtype} {spec.shape}" for name, spec in self._schema.arrays.items()]
         return "\n".join(lines)
 
@@ -271,6 +286,7 @@ class Dataset:
         owner = "" if schema.max_rows_per_unit == 1 else f", with at most {schema.max_rows_per_unit} rows each"
         public = [
             ("rows", self.n_rows),
+            ("account", self.account),
             ("privacy unit", schema.unit + owner),
             ("row order", schema.row_order),
             ("partitions", len(self.partitions)),
@@ -336,10 +352,15 @@ def _keep_id(
     )
 
 
-def _check_unchanged(known: Schema, schema: Schema, dataset_id: str | None, location: str) -> None:
+def _check_unchanged(known: Schema, schema: Schema, dataset_id: str | None, account: str | None, location: str) -> None:
     if dataset_id not in (None, known.id):
         raise DataError(
             f"the dataset at {location} already has the id {known.id!r}, not {dataset_id!r}; leave dataset_id out"
+        )
+    if account not in (None, known.pays_from):
+        raise DataError(
+            f"the dataset at {location} pays from the account {known.pays_from!r}, not {account!r}; leave account out, "
+            "or move what was spent with 'dpdist budget move', if you answer for the data"
         )
     changed = [name for name, spec in schema.arrays.items() if known.arrays.get(name, spec) != spec]
     if changed or known.n_rows != schema.n_rows:

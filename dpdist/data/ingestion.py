@@ -37,6 +37,7 @@ def ingest(
     format: Format | None = None,
     delimiter: str = ",",
     dataset_id: str | None = None,
+    account: str | None = None,
     row_order: RowOrder = "unknown",
     partition_rows: int | None = None,
     compression: Compression = "none",
@@ -68,7 +69,7 @@ def ingest(
         By default what the suffix says.
     delimiter : str
         Of CSV.
-    dataset_id, row_order, partition_rows, compression
+    dataset_id, account, row_order, partition_rows, compression
         As in `Dataset.from_arrays`.
     restart : bool
         Delete an unfinished ingestion to ``dest`` first. A finished dataset is never overwritten.
@@ -129,10 +130,12 @@ def ingest(
         row_order=row_order,
         partition_rows=partition_rows,
         columns=columns,
+        account=account,
     )
     public = {"source": os.path.basename(os.fspath(source).rstrip("/")), "format": kind, **recipe.to_attributes()}
     others = {
         "dataset_id": dataset_id,
+        "account": account,
         "row_order": row_order,
         "partition_rows": partition_rows,
         "compression": compression,

@@ -15,6 +15,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from dpdist.errors import DataError
+from dpdist.privacy.budget import check_account
 
 ATTRIBUTE = "dpdist"
 VERSION = 1
@@ -88,8 +89,8 @@ class Schema:
     Parameters
     ----------
     id : str
-        Random, given once; the privacy ledger is kept per id. Never a hash of the content: a content hash tells a
-        dataset from its neighbour with certainty, so it could not be public.
+        Random, given once. Never a hash of the content: a content hash tells a dataset from its neighbour with
+        certainty, so it could not be public.
     arrays : mapping of str to ArraySpec
         All with the same number of rows.
     unit : str
@@ -104,6 +105,9 @@ class Schema:
         Rows of a partition, fixed at ingestion; None where the partitions follow from how the arrays are stored.
     columns : mapping of str to tuple of str
         Public names of the columns of an array (one name for a 1-d array); empty where nobody named them.
+    account : str, optional
+        Who pays for what is learned from the dataset: an account of the privacy ledger that all data about the same
+        people share. By default one of its own, called like its id.
     """
 
     id: str
@@ -114,6 +118,7 @@ class Schema:
     complete: bool = False
     partition_rows: int | None = None
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    account: str | None = None
 
     def __post_init__(self) -> None:
         if not self.arrays:
@@ -134,6 +139,8 @@ class Schema:
             )
         if not (isinstance(self.id, str) and self.id and self.id.isprintable()):
             raise DataError("the dataset id must be a non-empty printable string; leave it out to get a random one")
+        if self.account is not None:
+            check_account(self.account)
         if not (isinstance(self.unit, str) and self.unit):
             raise DataError('unit must name the privacy unit, for example "row" or "patient"')
         if not (isinstance(self.max_rows_per_unit, int) and self.max_rows_per_unit >= 1):
@@ -142,6 +149,11 @@ class Schema:
             raise DataError(f"partition_rows must be an integer >= 1, got {self.partition_rows!r}")
         if self.row_order not in get_args(RowOrder):
             raise DataError(f"row_order must be one of {get_args(RowOrder)}, got {self.row_order!r}")
+
+    @property
+    def pays_from(self) -> str:
+        """The name of the account."""
+        return self.id if self.account is None else self.account
 
     @property
     def n_rows(self) -> int:
@@ -169,6 +181,7 @@ class Schema:
             "partition_rows": self.partition_rows,
             "arrays": {name: {"dtype": spec.dtype, "shape": list(spec.shape)} for name, spec in self.arrays.items()},
             "columns": {name: list(names) for name, names in self.columns.items()},
+            "account": self.account,
         }
 
     @classmethod
@@ -199,6 +212,7 @@ class Schema:
                 complete=bool(stored["complete"]),
                 partition_rows=stored["partition_rows"],
                 columns={str(name): tuple(names) for name, names in stored.get("columns", {}).items()},
+                account=stored.get("account"),
             )
         except (KeyError, TypeError, AttributeError) as error:
             problem = type(error).__name__

@@ -133,6 +133,7 @@ class Coordinator:
             journal or self._ledger.journal,
             dataset.id,
             self.run_id,
+            account=dataset.account,
             witnesses=self._ledger.witnesses,
         )
         self._cluster = cluster

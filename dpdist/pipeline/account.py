@@ -63,8 +63,9 @@ def spent(limit: Limit | None, sums: Sums) -> dict[str, float]:
 
 def before_and_after(ledger: Ledger, dataset_id: str, run_id: str) -> dict[str, Any]:
     """What was spent on the dataset before and after a run on file; a run that was resumed counts once."""
-    limit, run = ledger.limit(dataset_id), ledger.run(run_id)
+    run = ledger.run(run_id)
     assert run is not None, "it was charged"
+    limit = ledger.limit(run.account)
     return {
         "before": spent(limit, ledger.spent_before(run_id)),
         "after": spent(limit, run.total),

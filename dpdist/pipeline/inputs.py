@@ -56,6 +56,12 @@ class Size:
     remote: bool = False
 
     @property
+    def account(self) -> str | None:
+        """Who pays; None for a dataset that gets its id, and with it an account of its own, when it is written."""
+        named = None if self.schema is None else self.schema.account
+        return self.dataset_id if named is None else named
+
+    @property
     def unit(self) -> str:
         """Whose data one neighbour differs in."""
         return "row" if self.schema is None else self.schema.unit
@@ -81,6 +87,7 @@ def open_stored(job: Job, store: Any = None, dataset_id: str | None = None) -> D
         job.data["path"] if store is None else store,
         arrays=sorted(set(names.values())) or None,
         dataset_id=job.data.get("id", dataset_id),
+        account=job.data.get("account"),
         storage_options=job.data.get("storage_options"),
     )
     return dataset.select(**names) if names else dataset

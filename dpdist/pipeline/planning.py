@@ -100,12 +100,12 @@ def account(job: Job, size: Size, plan: Plan) -> dict[str, Any]:
     path = ledger_path(job)
     charge = Charge(plan.spent.epsilon, plan.spent.delta, plan.neighbours, plan.total_mu)
     limit, before, refusal = None, NOTHING, None
-    if path is not None and size.dataset_id is not None and exists(path):
+    if path is not None and size.account is not None and exists(path):
         with closing(Ledger(path)) as ledger:
-            on_file = ledger.account(size.dataset_id)
+            on_file = ledger.account(size.account)
             limit, before = on_file.limit, on_file.total
             try:
-                ledger.can_afford(size.dataset_id, charge)
+                ledger.can_afford(size.account, charge)
             except BudgetExceeded as error:
                 refusal = str(error)
     return {
@@ -132,6 +132,7 @@ def _planned(job: Job, size: Size) -> tuple[dict[str, Any], Plan]:
         "data": {
             "source": inputs.source(job),
             "id": size.dataset_id,
+            "account": size.account,
             "n_rows": size.n_rows if _public(plan) else None,
             "n_features": size.n_features,
         },

@@ -152,6 +152,7 @@ def describe(dataset: Dataset, source: str, neighbours: Neighbours) -> dict[str,
     schema = dataset.schema
     return {
         "id": dataset.id,
+        "account": dataset.account,
         "source": source,
         "n_rows": dataset.n_rows if public else None,
         "arrays": {

@@ -29,11 +29,12 @@ import numpy as np
 
 from dpdist.errors import BudgetError, Forgotten, LedgerError
 from dpdist.objects import is_object_store
-from dpdist.privacy.budget import Budget, Neighbours
+from dpdist.privacy.budget import Budget, Neighbours, check_account
 from dpdist.privacy.filter import Amount, Charge, Composition, Limit, check_fits, check_suits, left, total
 from dpdist.privacy.heads import Head, Witness, advance, check_head, read_head, read_id
 from dpdist.privacy.journal import AnyJournal, Journal, ReleasedValues, RunJournal
 from dpdist.privacy.ledger_records import (
+    ACCOUNT_OF,
     ACCOUNTS,
     ADD_LIMIT,
     ADD_RELEASE,
@@ -43,6 +44,7 @@ from dpdist.privacy.ledger_records import (
     BIND,
     COMMIT,
     COMMITTED,
+    DATASETS,
     LIMITS,
     RELEASE,
     RELEASES,
@@ -296,7 +298,7 @@ class Ledger:
         LedgerError
             If the run id was used for something else, or the dataset pays from another account.
         """
-        account = account or dataset_id
+        account = dataset_id if account in (None, dataset_id) else check_account(account)
         kept_by = None if journal is None else journal.id
         if not (dataset_id and run_id and digest):
             raise LedgerError(f"a run needs a dataset id, a run id and a digest, got {(dataset_id, run_id, digest)!r}")
@@ -461,6 +463,17 @@ class Ledger:
         """Return the names of all accounts: every dataset with a charge or a limit has one, of its id or shared."""
         with self._db.read() as db:
             return [row[0] for row in db.execute(ACCOUNTS)]
+
+    def datasets(self, account: str) -> list[str]:
+        """Return the ids of the datasets that pay from an account."""
+        with self._db.read() as db:
+            return [row[0] for row in db.execute(DATASETS, (account,))]
+
+    def account_of(self, dataset_id: str) -> str | None:
+        """Return the account that a dataset pays from, None if nothing was ever charged to it."""
+        with self._db.read() as db:
+            row = db.execute(ACCOUNT_OF, (dataset_id,)).fetchone()
+        return None if row is None else str(row[0])
 
     def account(self, name: str) -> Account:
         """Return the limit of an account, its relation, and what its runs come to."""

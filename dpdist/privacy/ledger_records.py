@@ -127,7 +127,8 @@ ADD_RELEASE = """INSERT INTO dpdist_releases (release_id, run_id, position, name
 ACCOUNTS = "SELECT account FROM dpdist_accounts ORDER BY account"
 _ADD_ACCOUNT = "INSERT INTO dpdist_accounts (account, opened_at) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _ADD_DATASET = "INSERT INTO dpdist_datasets (dataset_id, account) VALUES (?, ?)"
-_ACCOUNT_OF = "SELECT account FROM dpdist_datasets WHERE dataset_id = ?"
+DATASETS = "SELECT dataset_id FROM dpdist_datasets WHERE account = ? ORDER BY dataset_id"
+ACCOUNT_OF = "SELECT account FROM dpdist_datasets WHERE dataset_id = ?"
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,7 @@ def open_account(db: Any, account: str, dataset_id: str | None = None) -> None:
 
     A dataset has one account for ever: with a second one, its limit would begin anew.
     """
-    on_file = None if dataset_id is None else db.execute(_ACCOUNT_OF, (dataset_id,)).fetchone()
+    on_file = None if dataset_id is None else db.execute(ACCOUNT_OF, (dataset_id,)).fetchone()
     if on_file is None:
         db.execute(_ADD_ACCOUNT, (account, utc_now()))
         if dataset_id is not None:
