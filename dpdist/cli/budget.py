@@ -160,18 +160,29 @@ def set_(
       dpdist budget set flights.zarr --epsilon 3 --delta 1e-5 --composition gaussian
       dpdist budget set survey-2026 --new --epsilon 1 --delta 1e-6   # named by account= or dataset_id=
     """
+    from dpdist.data import Dataset
+    from dpdist.engine.memory import DatasetMemory
     from dpdist.privacy.budget import Budget, Neighbours
     from dpdist.privacy.ledger import Ledger
 
     budget = Budget(epsilon, delta)  # a wrong number is refused before any file is made
     with contextlib.closing(Ledger(ledger)) as book:
         named = _find_or_name(book, dataset, new)
+        memory = DatasetMemory(Dataset.open(dataset), book) if _is_place(dataset) else None
+        if memory is not None and (head := memory.remembered(book.id)) is not None:
+            book.check_remembered(head, memory.called)
         before = account_of(book, named)
         relation = Neighbours(neighbours or before["neighbours"] or "replace-one")
         rule: Composition = composition or (before["composition"] if before["limit"] else "basic")
         book.set_limit(named, budget, neighbours=relation, composition=rule)
         account = account_of(book, named)
         lines = [account_text(book.path, account)]
+        if memory is not None:
+            memory.remember(book.head())
+            if memory.is_missing:
+                lines.append(
+                    f"{dataset} cannot be written, so the ledger alone remembers this limit: keep it, and copies of it."
+                )
     old, spent = before["limit"], account["spent"]
     if old and (epsilon > old["epsilon"] or delta > old["delta"]):
         lines.append(f"The limit was raised (it was {cost(**old)}): the promise is now the new, weaker one.")

@@ -54,12 +54,13 @@ def describe(location: str) -> tuple[Dataset, dict[str, Any]]:
     from dpdist.data import Dataset
     from dpdist.data.schema import ATTRIBUTE
     from dpdist.data.writing import shown
+    from dpdist.engine.memory import noted_head
 
     group = open_read_only(location)
     has_id = ATTRIBUTE in group.attrs
     # A store without an id would be given one at this opening; with a read-only group and a name that stays out.
     dataset = Dataset.open(group) if has_id else Dataset.open(group, dataset_id="none")
-    schema, stored = dataset.schema, dict(group.arrays())
+    schema, stored, known = dataset.schema, dict(group.arrays()), noted_head(dataset)
     arrays = {
         name: {
             "dtype": spec.dtype,
@@ -73,6 +74,7 @@ def describe(location: str) -> tuple[Dataset, dict[str, Any]]:
         "location": shown(group),
         "id": dataset.id if has_id else None,
         "account": dataset.account if has_id else None,
+        "ledger": None if known is None else {"id": known[0].ledger, "path": known[1].get("path")},
         "n_rows": dataset.n_rows,
         "unit": schema.unit,
         "max_rows_per_unit": schema.max_rows_per_unit,
@@ -135,6 +137,7 @@ def _text(facts: dict[str, Any]) -> str:
         ("Dataset", facts["location"]),
         ("Id", facts["id"] or no_id),
         ("Account", facts["account"] or "none yet"),
+        *([] if facts["ledger"] is None else [("Limited by", "the ledger {path}, id {id}".format(**facts["ledger"]))]),
         ("Rows", f"{facts['n_rows']:,}"),
         ("Privacy unit", f"{unit}, with at most {most} rows each" if most > 1 else f"{unit}, with one row each"),
         ("Row order", facts["row_order"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -56,11 +56,19 @@ class Dataset:
     [(0, 5), (5, 10)]
     """
 
-    def __init__(self, sources: Mapping[str, Source], schema: Schema, location: str, anonymous: bool = False) -> None:
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        schema: Schema,
+        location: str,
+        anonymous: bool = False,
+        stored: Stored | None = None,
+    ) -> None:
         self._sources = dict(sources)
         self._schema = schema
         self._location = location
         self._anonymous = anonymous
+        self._stored = stored
 
     @classmethod
     def open(
@@ -95,7 +103,7 @@ class Dataset:
         DataError
             When the group cannot be opened, its arrays do not form a dataset, or no stable id can be had.
         """
-        group = _open_group(store, storage_options)
+        group = Stored(store, storage_options).read()
         found = dict(group.arrays())
         attributes = group.attrs.get(ATTRIBUTE)
         known = None if attributes is None else Schema.from_attributes(attributes, shown(group))
@@ -108,11 +116,11 @@ class Dataset:
         specs = {name: source.spec for name, source in sources.items()}
         if known is None:
             schema = Schema(id=new_id() if dataset_id is None else dataset_id, arrays=specs, account=account)
-            schema = _keep_id(group, schema, store, storage_options, must=dataset_id is None)
+            schema = _keep_id(Stored(store, storage_options), schema, must=dataset_id is None)
         else:
             schema = replace(known, arrays=specs)
             _check_unchanged(known, schema, dataset_id, account, shown(group))
-        return cls(sources, schema, shown(group))
+        return cls(sources, schema, shown(group), stored=Stored(store, storage_options))
 
     @classmethod
     def from_arrays(
@@ -244,6 +252,25 @@ class Dataset:
         """Decoded size of the largest partition, all arrays together."""
         return self._row_bytes * max(stop - start for start, stop in self.partitions)
 
+    @property
+    def location(self) -> str:
+        """Where it is stored, without user names and keys; ``"in place"`` for arrays."""
+        return self._location
+
+    def note(self, name: str, public: Mapping[str, Any]) -> bool:
+        """Keep a public note in the store, beside the schema; False where the store cannot be written, or is none."""
+        try:
+            if self._stored is None:
+                return False
+            self._stored.write(name, public)
+        except Exception:
+            return False
+        return True
+
+    def noted(self, name: str) -> Any:
+        """Return the note of that name as it is stored now, None if there is none."""
+        return None if self._stored is None else self._stored.read().attrs.get(name)
+
     def source(self, name: str) -> Source:
         """Return the picklable reader of one array."""
         if name not in self._sources:
@@ -257,7 +284,7 @@ class Dataset:
     def select(self, **names: str) -> Dataset:
         """View with the arrays renamed, ``select(X="features", y="label")``: the same rows, id and account."""
         sources = {new: self.source(old) for new, old in names.items()}
-        return Dataset(sources, self._schema.select(names), self._location, self._anonymous)
+        return Dataset(sources, self._schema.select(names), self._location, self._anonymous, self._stored)
 
     def split(self, n_folds: int, neighbours: Neighbours = Neighbours.REPLACE_ONE) -> list[Fold]:
         """Cut the row positions into ``n_folds`` disjoint ranges for parallel composition; see `Fold`.
@@ -304,19 +331,35 @@ class Dataset:
         return card(f"Dataset {self.id}", facts(public, "Public description"), records(arrays, "Arrays"))
 
 
-def _open_group(store: Location, storage_options: dict[str, Any] | None) -> zarr.Group:
-    if isinstance(store, zarr.Group):
-        return store
-    try:
-        return zarr.open_group(**zarr_place(store, storage_options), mode="r")
-    except DataError:
-        raise
-    except Exception as error:
-        problem = type(error).__name__
-    raise DataError(
-        f"cannot open a Zarr group at {shown(store)} ({problem}); expected a group that holds the arrays, not a single "
-        "array. Check the path, the permissions and the storage options."
-    )
+@dataclass(frozen=True)
+class Stored:
+    """Where a dataset is stored: a path, a URL, a zarr store or a zarr group, and the options that belong to it."""
+
+    store: Location
+    options: dict[str, Any] | None
+
+    def read(self) -> zarr.Group:
+        """Open the group as it is now, to read it; `DataError` where there is none."""
+        try:
+            if isinstance(self.store, zarr.Group):
+                return zarr.open_group(self.store.store_path, mode="r")
+            return zarr.open_group(**zarr_place(self.store, self.options), mode="r")
+        except DataError:
+            raise
+        except Exception as error:
+            problem = type(error).__name__
+        raise DataError(
+            f"cannot open a Zarr group at {shown(self.store)} ({problem}); expected a group that holds the arrays, not "
+            "a single array. Check the path, the permissions and the storage options."
+        )
+
+    def write(self, name: str, value: Mapping[str, Any]) -> None:
+        """Set one attribute of the group as it is now; raises whatever the store raises."""
+        if isinstance(self.store, zarr.Group):
+            group = zarr.open_group(self.store.store_path, mode="r+")
+        else:
+            group = zarr.open_group(**zarr_place(self.store, self.options), mode="r+")
+        group.update_attributes({name: dict(value)})
 
 
 def _row_arrays(found: Mapping[str, zarr.Array]) -> list[str]:
@@ -329,26 +372,22 @@ def _row_arrays(found: Mapping[str, zarr.Array]) -> list[str]:
     return names
 
 
-def _keep_id(
-    group: zarr.Group, schema: Schema, store: Location, storage_options: dict[str, Any] | None, must: bool
-) -> Schema:
+def _keep_id(stored: Stored, schema: Schema, must: bool) -> Schema:
     """Write the id into a store without one, so that the next opening finds it; refuse if it ``must`` be but can't."""
     try:
-        writable = (
-            store if isinstance(store, zarr.Group) else zarr.open_group(**zarr_place(store, storage_options), mode="r+")
-        )
-        writable.update_attributes({ATTRIBUTE: schema.to_attributes()})
+        stored.write(ATTRIBUTE, schema.to_attributes())
         # Read again: of two processes that open the store for the first time, the last writer's id holds.
-        written = _open_group(store, storage_options).attrs.get(ATTRIBUTE)
+        written = stored.read().attrs.get(ATTRIBUTE)
     except Exception as error:
         problem = type(error).__name__
     else:
-        return Schema.from_attributes(written, shown(group))
+        return Schema.from_attributes(written, shown(stored.store))
     if not must:
         return schema
     raise DataError(
-        f"the store {shown(group)} has no dataset id and none can be written to it ({problem}). The privacy ledger "
-        "needs a stable id: pass dataset_id=..., the same one every time, or open the dataset once with write access."
+        f"the store {shown(stored.store)} has no dataset id and none can be written to it ({problem}). The privacy "
+        "ledger needs a stable id: pass dataset_id=..., the same one every time, or open the dataset once with write "
+        "access."
     )
 
 

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from dpdist.data import Dataset, Fold
 from dpdist.engine import progress
 from dpdist.engine.checks import check_plannable, check_reported, check_smooth, sensitivity_of
+from dpdist.engine.memory import DatasetMemory
 from dpdist.engine.query import Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.shards import Prepare, Round, ShardPlan
@@ -128,13 +129,14 @@ class Coordinator:
         self._arrays = arrays
         self._owned = ledger is None
         self._ledger = ledger or Ledger(":memory:" if dataset.anonymous else None)
+        self._memory = DatasetMemory(dataset, self._ledger)
         self._paid = PaidRun(
             self._ledger,
             journal or self._ledger.journal,
             dataset.id,
             self.run_id,
             account=dataset.account,
-            witnesses=self._ledger.witnesses,
+            witnesses=(*self._ledger.witnesses, self._memory),
         )
         self._cluster = cluster
         self._align = align
@@ -187,7 +189,8 @@ class Coordinator:
     @property
     def guarantee(self) -> Guarantee:
         """What holds once the plan is carried out, whether or not every release of it was used."""
-        return self._planned().guarantee(simulation=self.simulation, unit=self.dataset.schema.unit)
+        schema, alone = self.dataset.schema, self._memory.is_missing
+        return self._planned().guarantee(simulation=self.simulation, unit=schema.unit, ledger_alone=alone)
 
     def release(self, query: Query, item: Item, state: Any = None, rows: Fold | None = None) -> NDArray[np.float64]:
         """Ask every shard, add the planned noise, and return the private value.

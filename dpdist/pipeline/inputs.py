@@ -12,10 +12,12 @@ import zarr
 from dpdist.data import Dataset
 from dpdist.data.schema import ATTRIBUTE, Schema
 from dpdist.data.writing import shown, zarr_place
+from dpdist.engine.memory import noted_head
 from dpdist.errors import DataError
 from dpdist.pipeline.generated import Generated
 from dpdist.pipeline.job import Job
 from dpdist.pipeline.problems import PROBLEMS
+from dpdist.privacy.heads import Head
 
 _LABEL_BYTES = 8
 _PARTITION_BYTES = 2**24  # about, of data that is yet to be written
@@ -44,6 +46,8 @@ class Size:
         None for data that does not exist yet.
     remote : bool
         Whether the store answers late.
+    ledger : Head or None
+        Where the ledger stood that limits the dataset, as far as the dataset remembers one.
     """
 
     n_rows: int
@@ -54,6 +58,7 @@ class Size:
     dataset_id: str | None = None
     schema: Schema | None = None
     remote: bool = False
+    ledger: Head | None = None
 
     @property
     def account(self) -> str | None:
@@ -139,6 +144,7 @@ def size(job: Job) -> Size:
             "example {X: features, y: label}"
         )
     n_features = math.prod(dataset.arrays["X"].shape[1:])
+    known = noted_head(dataset)
     return Size(
         dataset.n_rows,
         n_features,
@@ -148,4 +154,5 @@ def size(job: Job) -> Size:
         dataset.id if named else None,
         dataset.schema,
         dataset.remote,
+        known[0] if known is not None else None,
     )

@@ -13,7 +13,7 @@ from dpdist.data.folds import split_slots
 from dpdist.engine.coordinator import RESIDENT_SHARE
 from dpdist.engine.local import capacity
 from dpdist.engine.shards import streamed_bytes
-from dpdist.errors import BudgetExceeded
+from dpdist.errors import BudgetExceeded, Forgotten
 from dpdist.pipeline import inputs
 from dpdist.pipeline.account import exists, ledger_path, shown_limit, spent
 from dpdist.pipeline.inputs import Size
@@ -105,9 +105,13 @@ def account(job: Job, size: Size, plan: Plan) -> dict[str, Any]:
             on_file = ledger.account(size.account)
             limit, before = on_file.limit, on_file.total
             try:
+                if size.ledger is not None:
+                    ledger.check_remembered(size.ledger, f"the dataset {inputs.source(job)}")
                 ledger.can_afford(size.account, charge)
-            except BudgetExceeded as error:
+            except (BudgetExceeded, Forgotten) as error:
                 refusal = str(error)
+    elif size.ledger is not None:
+        refusal = f"the dataset is limited by the ledger with the id {size.ledger.ledger}, which is not at {path}"
     return {
         "ledger": path,
         "journal": job.journal,

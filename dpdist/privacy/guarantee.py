@@ -20,6 +20,11 @@ _WHY = {
     "pld": "privacy loss distributions (rounded up)",
 }
 
+_LEDGER_ALONE = (
+    " That the account stays within its limit over all runs rests on the ledger alone: the dataset could not be "
+    "written, so another ledger, or an older copy of it, may go unnoticed."
+)
+
 
 def rounded_up(number: float) -> str:
     """Six digits, rounded up: what is written must not promise more than the accountant.
@@ -87,6 +92,8 @@ class Guarantee:
         Whether it holds for what leaves a trusted place, or already for every single report.
     protects : str
         What of a unit may be anything: "all data", unless a part of it counts as public.
+    ledger_alone : bool
+        Whether the account has a limit that only the ledger knows, because the dataset could not be written.
 
     Examples
     --------
@@ -107,6 +114,7 @@ e^1 = 2.718, up to 1e-06: 31 Gaussian releases with exactly bounded sensitivity 
     mu: float | None = None
     model: Literal["central", "local"] = "central"
     protects: str = "all data"
+    ledger_alone: bool = False
 
     @property
     def text(self) -> str:
@@ -136,7 +144,7 @@ e^1 = 2.718, up to 1e-06: 31 Gaussian releases with exactly bounded sensitivity 
 
     def _marked(self, sentence: str) -> str:
         if not self.simulation:
-            return sentence
+            return sentence + (_LEDGER_ALONE if self.ledger_alone else "")
         return (
             "This is a simulation: its noise came from a seed, so that it can be removed again, and NO guarantee "
             f"holds. With secret noise this would hold: {sentence}"

@@ -182,7 +182,7 @@ class Plan:
         public = {name: _canonical(getattr(self, name)) for name in ("items", "budget", "neighbours", "accountant")}
         return hashlib.sha256(json.dumps(public, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
-    def guarantee(self, simulation: bool, unit: str = "row") -> Guarantee:
+    def guarantee(self, simulation: bool, unit: str = "row", ledger_alone: bool = False) -> Guarantee:
         """What holds once everything in the plan has been released."""
         counts = Counter[str]()
         for item in self.items:
@@ -199,6 +199,7 @@ class Plan:
             n_releases=self.n_releases,
             mu=self.total_mu,
             model="local" if all(isinstance(item.mechanism, Reported) for item in self.items) else "central",
+            ledger_alone=ledger_alone,
         )
 
     def _repr_html_(self) -> str:
