@@ -168,7 +168,7 @@ def set_(
     budget = Budget(epsilon, delta)  # a wrong number is refused before any file is made
     with contextlib.closing(Ledger(ledger)) as book:
         named = _find_or_name(book, dataset, new)
-        memory = DatasetMemory(Dataset.open(dataset), book) if _is_place(dataset) else None
+        memory = DatasetMemory(Dataset.open(dataset), named, book) if _is_place(dataset) else None
         if memory is not None and (head := memory.remembered(book.id)) is not None:
             book.check_remembered(head, memory.called)
         before = account_of(book, named)

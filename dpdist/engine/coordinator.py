@@ -23,6 +23,7 @@ import itertools
 import logging
 import os
 import secrets
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -129,13 +130,16 @@ class Coordinator:
         self._arrays = arrays
         self._owned = ledger is None
         self._ledger = ledger or Ledger(":memory:" if dataset.anonymous else None)
-        self._memory = DatasetMemory(dataset, self._ledger)
+        account = (self._ledger.pays_for_unnamed if dataset.anonymous else None) or dataset.account
+        self._named = not dataset.anonymous or account != dataset.account
+        self._memory = DatasetMemory(dataset, account, self._ledger)
         self._paid = PaidRun(
             self._ledger,
             journal or self._ledger.journal,
             dataset.id,
             self.run_id,
-            account=dataset.account,
+            account=account,
+            named=self._named,
             witnesses=(*self._ledger.witnesses, self._memory),
         )
         self._cluster = cluster
@@ -181,6 +185,15 @@ class Coordinator:
             check_plannable(item, self.dataset.schema)
         plan = calibrate(items, self.budget, self.neighbours)
         self._paid.open(self._digest(plan), self._charge_of(plan))
+        if not self._named and self._ledger.has_unnamed():
+            warnings.warn(
+                f"{self._ledger.path} has charges for arrays without a name, and these have none either: each fit has "
+                "an account of its own, and nothing adds up what is learned about the same people. To add it up, name "
+                "their account: Dataset.from_arrays(X=X, y=y, account='survey-2026'); or, where the arrays are not "
+                "yours to name, as in a grid search, ledger=Ledger(path, account='survey-2026')",
+                UserWarning,
+                stacklevel=2,
+            )
         self._plan = plan
         public = self.neighbours is Neighbours.REPLACE_ONE
         progress.tell(progress.Planned(self.run_id, self.dataset.id, plan, self.dataset.n_rows if public else None))

@@ -39,11 +39,14 @@ class DatasetMemory:
     Parameters
     ----------
     dataset : Dataset
+    account : str
+        Who pays for it.
     ledger : Ledger
     """
 
-    def __init__(self, dataset: Dataset, ledger: Ledger) -> None:
+    def __init__(self, dataset: Dataset, account: str, ledger: Ledger) -> None:
         self._dataset = dataset
+        self._account = account
         self._ledger = ledger
         self._told = False
         self.is_missing = False
@@ -63,7 +66,7 @@ class DatasetMemory:
             If the dataset belongs to another ledger.
         """
         known = noted_head(self._dataset)
-        self.is_missing = known is None and self._ledger.limit(self._dataset.account) is not None
+        self.is_missing = known is None and self._ledger.limit(self._account) is not None
         if known is None:
             return None
         head, note = known
@@ -77,7 +80,7 @@ class DatasetMemory:
 
     def remember(self, head: Head) -> None:
         """Keep the head in the store if the account has a limit, once for a run: a note is written as a whole."""
-        account = self._ledger.account(self._dataset.account)
+        account = self._ledger.account(self._account)
         if self._told or account.limit is None or self._ledger.path == MEMORY:
             return
         self._told = True

@@ -158,7 +158,7 @@ class PrivateEstimator(ReadableFit):
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         if isinstance(self.ledger, Ledger):
-            state["ledger"] = self.ledger.path
+            state["ledger"] = self.ledger.path if self.ledger.pays_for_unnamed is None else self.ledger
         if not isinstance(self.cluster, str):
             state["cluster"] = None
         return state

@@ -51,6 +51,7 @@ from dpdist.privacy.ledger_records import (
     RUN,
     RUNS,
     SCHEMA,
+    UNNAMED,
     Account,
     ReleaseRecord,
     RunCharge,
@@ -71,7 +72,7 @@ from dpdist.privacy.ledger_records import (
 )
 from dpdist.privacy.object_journal import ObjectJournal
 from dpdist.privacy.postgres import has_table, is_address
-from dpdist.privacy.sqlite import open_store, utc_now
+from dpdist.privacy.sqlite import MEMORY, open_store, utc_now
 from dpdist.privacy.totals import Balance, Sums, decoded
 
 
@@ -99,6 +100,9 @@ class Ledger:
     journal : path-like, optional
         Where released values are kept, if not in the same database: another file or database, or an object store
         (``s3://bucket/prefix``). Keep it as long as the ledger.
+    account : str, optional
+        Who pays for arrays that name neither themselves nor an account: the arrays of a grid search, say. By default
+        every fit of such arrays has an account of its own, and nothing adds them up.
     witnesses : sequence of Witness, optional
         Who else remembers where the ledger stands (`dpdist.privacy.paid_run`): the record of a run.
 
@@ -128,9 +132,11 @@ class Ledger:
         path: str | os.PathLike[str] | None = None,
         *,
         journal: str | os.PathLike[str] | None = None,
+        account: str | None = None,
         witnesses: Sequence[Witness] = (),
     ) -> None:
         self.path = default_path() if path is None else os.fspath(path)
+        self.pays_for_unnamed = None if account is None else check_account(account)
         self.witnesses = tuple(witnesses)
         self._journal = self.path if journal is None else os.fspath(journal)
         self._db = open_store(self.path, SCHEMA)
@@ -170,6 +176,13 @@ class Ledger:
         if is_object_store(self._journal):
             return ObjectJournal(self._journal)
         return Journal(self._journal, self._db if self._journal == self.path else None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sent to another process, it is opened there again."""
+        if MEMORY in (self.path, self._journal):
+            raise LedgerError("a ledger in memory cannot be sent to another process: give it a file")
+        named, told = self.pays_for_unnamed, self.witnesses
+        return functools.partial(Ledger, self.path, journal=self._journal, account=named, witnesses=told), ()
 
     def close(self) -> None:
         """Close the file, and the journal's."""
@@ -268,6 +281,7 @@ class Ledger:
         charge: Charge,
         *,
         account: str | None = None,
+        named: bool = True,
         journal: AnyJournal | None = None,
         user: str | None = None,
         label: str | None = None,
@@ -284,6 +298,8 @@ class Ledger:
             The plan's total.
         account : str, optional
             Who pays: what all datasets about the same people share. Default: the dataset's own, of its id.
+        named : bool
+            Whether the dataset, or its account, has a name that somebody can give again.
         journal : Journal, optional
             Where its values are going to be kept: the run belongs to that journal for ever.
         user, label : str, optional
@@ -311,7 +327,7 @@ class Ledger:
                 check_journal(db, record, kept_by)
                 return RunCharge(dataset_id, run_id, digest, record.charge, record.when, resumed=True)
             balance = _check(db, read_account(db, account), charge)
-            open_account(db, account, dataset_id)
+            open_account(db, account, dataset_id, named)
             head, when = advance(db, "charge", run_id), utc_now()
             price = (charge.epsilon, charge.delta, charge.neighbours.value, charge.mu, charge.split, charge.fold)
             if journal is not None and kept_by is not None:
@@ -474,6 +490,11 @@ class Ledger:
         with self._db.read() as db:
             row = db.execute(ACCOUNT_OF, (dataset_id,)).fetchone()
         return None if row is None else str(row[0])
+
+    def has_unnamed(self) -> bool:
+        """Whether something was charged for arrays without a name: nothing adds them to what comes later."""
+        with self._db.read() as db:
+            return db.execute(UNNAMED).fetchone() is not None
 
     def account(self, name: str) -> Account:
         """Return the limit of an account, its relation, and what its runs come to."""

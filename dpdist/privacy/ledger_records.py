@@ -57,8 +57,11 @@ _VERSION_2 = (
         written_at TEXT NOT NULL)""",
     # Who shares an account, and what it is about: a row, an owner of several, a label, an answer; NULL: not yet said.
     "CREATE TABLE dpdist_accounts (account TEXT PRIMARY KEY NOT NULL, unit TEXT, opened_at TEXT NOT NULL)",
+    # Named: whether anybody can say later that other data are about the same people.
     """CREATE TABLE dpdist_datasets (
-        dataset_id TEXT PRIMARY KEY NOT NULL, account TEXT NOT NULL REFERENCES dpdist_accounts (account))""",
+        dataset_id TEXT PRIMARY KEY NOT NULL, account TEXT NOT NULL REFERENCES dpdist_accounts (account),
+        named INTEGER NOT NULL)""",
+    "CREATE INDEX dpdist_unnamed ON dpdist_datasets (named) WHERE named = 0",
     # Where the values of runs are kept: the journal's own id, and where it was when it was last used.
     "CREATE TABLE dpdist_journals (id TEXT PRIMARY KEY NOT NULL, path TEXT NOT NULL)",
     "ALTER TABLE dpdist_limits RENAME COLUMN dataset_id TO account",
@@ -126,7 +129,8 @@ ADD_RELEASE = """INSERT INTO dpdist_releases (release_id, run_id, position, name
     cost, recorded_at, committed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 ACCOUNTS = "SELECT account FROM dpdist_accounts ORDER BY account"
 _ADD_ACCOUNT = "INSERT INTO dpdist_accounts (account, opened_at) VALUES (?, ?) ON CONFLICT DO NOTHING"
-_ADD_DATASET = "INSERT INTO dpdist_datasets (dataset_id, account) VALUES (?, ?)"
+_ADD_DATASET = "INSERT INTO dpdist_datasets (dataset_id, account, named) VALUES (?, ?, ?)"
+UNNAMED = "SELECT 1 FROM dpdist_datasets WHERE named = 0 LIMIT 1"
 DATASETS = "SELECT dataset_id FROM dpdist_datasets WHERE account = ? ORDER BY dataset_id"
 ACCOUNT_OF = "SELECT account FROM dpdist_datasets WHERE dataset_id = ?"
 
@@ -196,7 +200,7 @@ class RunRecord:
         return self.charge.delta
 
 
-def open_account(db: Any, account: str, dataset_id: str | None = None) -> None:
+def open_account(db: Any, account: str, dataset_id: str | None = None, named: bool = True) -> None:
     """Open an account unless there is one, and say whose it is.
 
     A dataset has one account for ever: with a second one, its limit would begin anew.
@@ -205,7 +209,7 @@ def open_account(db: Any, account: str, dataset_id: str | None = None) -> None:
     if on_file is None:
         db.execute(_ADD_ACCOUNT, (account, utc_now()))
         if dataset_id is not None:
-            db.execute(_ADD_DATASET, (dataset_id, account))
+            db.execute(_ADD_DATASET, (dataset_id, account, int(named)))
     elif on_file[0] != account:
         raise LedgerError(
             f"the dataset {dataset_id!r} is charged to the account {on_file[0]!r} and cannot be charged to {account!r} "

@@ -46,6 +46,8 @@ class PaidRun:
     dataset_id, run_id : str
     account : str, optional
         Who pays. Default: the dataset's own account.
+    named : bool
+        Whether dataset or account have a name that somebody can give again.
     witnesses : sequence of Witness
         Who else remembers where the ledger stands. All of them are asked first and told of the charge; the first one is
         told of every value as well.
@@ -59,6 +61,7 @@ class PaidRun:
         run_id: str,
         *,
         account: str | None = None,
+        named: bool = True,
         witnesses: Sequence[Witness] = (),
     ) -> None:
         self.run_id = run_id
@@ -66,6 +69,7 @@ class PaidRun:
         self._journal = journal
         self._dataset_id = dataset_id
         self._account = account or dataset_id
+        self._named = named
         self._witnesses = tuple(witnesses)
         self._run: ReleasedValues | None = None
         self._terms: tuple[str, Charge] | None = None
@@ -109,6 +113,7 @@ class PaidRun:
             digest,
             charge,
             account=self._account,
+            named=self._named,
             journal=self._journal,
             label=label,
         )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import pickle
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from sklearn.model_selection import GridSearchCV
 
 from dpdist import Budget, Dataset, Ledger, LogisticRegression
 from dpdist.cli import main
@@ -176,3 +179,64 @@ def test_a_limit_is_set_on_a_name_before_there_is_any_data(place):
     fit(table(0, "rows.zarr", account="survey-2026"))
     with pytest.raises(BudgetExceeded):
         fit(Dataset.open("rows.zarr"))
+
+
+# -- arrays without a name ----------------------------------------------------------------------------------------
+
+
+def rows(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    X = np.random.default_rng(seed).normal(size=(300, 2))
+    return X, (X[:, 0] > 0).astype(int)
+
+
+def model(**options) -> LogisticRegression:
+    return LogisticRegression(
+        classes=[0, 1], row_norm=1.0, epsilon=1.0, delta=1e-6, n_rounds=2, cluster="threads", **options
+    )
+
+
+UNNAMED = r"nothing adds up what is learned about the same people.*Dataset\.from_arrays\(X=X, y=y, account="
+
+
+def test_repeated_fits_of_unnamed_arrays_on_one_ledger_warn_and_say_how_they_would_be_added_up(place):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            model().fit(*rows())  # a ledger each, in memory
+        model(ledger="l.sqlite").fit(*rows())  # the first one
+    with pytest.warns(UserWarning, match=UNNAMED):
+        model(ledger="l.sqlite").fit(*rows())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(table(0, account="survey-2026"), ledger="l.sqlite")
+        fit(table(0, dataset_id="d"), ledger="l.sqlite")
+
+
+def test_a_grid_search_warns_unless_its_ledger_names_the_account(place):
+    grid = {"n_rounds": [2, 3]}
+    with pytest.warns(UserWarning, match=r"as in a grid search, ledger=Ledger\(path, account='survey-2026'\)"):
+        GridSearchCV(model(ledger=Ledger("l.sqlite")), grid, cv=2).fit(*rows())
+    ledger = Ledger("named.sqlite", account="survey-2026")
+    ledger.set_limit("survey-2026", Budget(5.0, 1e-4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        GridSearchCV(model(ledger=ledger), grid, cv=2).fit(*rows())  # 2 x 2 fits, and one of all rows
+    assert ledger.accounts() == ["survey-2026"] and ledger.spent("survey-2026").epsilon == pytest.approx(5.0)
+    with pytest.raises(BudgetExceeded):
+        model(ledger=ledger).fit(*rows())
+    with pytest.raises(BudgetError, match="cannot be the name"):
+        Ledger("other.sqlite", account="a/b")
+
+
+def test_a_ledger_is_sent_to_other_processes_with_the_account_that_it_names(place):
+    again = pickle.loads(pickle.dumps(model(ledger=Ledger("l.sqlite", account="survey-2026"))))
+    again.fit(*rows())
+    assert Ledger("l.sqlite").spent("survey-2026").epsilon == pytest.approx(1.0)
+    with pytest.raises(LedgerError, match="give it a file"):
+        pickle.dumps(Ledger(":memory:"))
+
+
+def test_a_dataset_that_names_its_account_pays_from_that_one(place):
+    fit(table(0, account="survey-2026"), ledger=Ledger("l.sqlite", account="other"))
+    fit(table(0, dataset_id="d"), ledger=Ledger("l.sqlite", account="other"))
+    assert Ledger("l.sqlite").accounts() == ["d", "survey-2026"]
