@@ -33,7 +33,7 @@ _SHOW_TITLES = {
     "composition": "Rule",
     "last_run": "Last run",
 }
-SHOW_COLUMNS = [*_SHOW_TITLES, "neighbours"]
+SHOW_COLUMNS = [*_SHOW_TITLES, "neighbours", "unit"]
 _RUN_TITLES = {
     "when": "When",
     "by": "By",
@@ -44,7 +44,7 @@ _RUN_TITLES = {
     "label": "Label",
 }
 RUN_COLUMNS = ["when", "by", "run", "dataset", "label"]
-RUN_COLUMNS += ["epsilon", "delta", "mu", "neighbours", "split", "fold", "n_releases"]
+RUN_COLUMNS += ["epsilon", "delta", "mu", "neighbours", "unit", "split", "fold", "n_releases"]
 RELEASE_TITLES = {
     "index": "No.",
     "name": "Release",
@@ -75,6 +75,7 @@ def account_of(book: Ledger, name: str) -> dict[str, Any]:
         "left": remaining and {"epsilon": remaining.epsilon, "delta": remaining.delta},
         "composition": limit.composition if limit else "basic",
         "neighbours": relation and relation.value,
+        "unit": book.account(name).unit,
         "runs": len(runs),
         "last_run": runs[-1].when if runs else None,
         "limits": [limit_of(when, each) for when, each in limits],
@@ -103,6 +104,7 @@ def run_of(record: RunRecord) -> dict[str, Any]:
         "delta": charge.delta,
         "mu": charge.mu,
         "neighbours": charge.neighbours.value,
+        "unit": record.unit,
         "split": charge.split,
         "fold": charge.fold,
         "n_releases": len(record.releases),
@@ -156,9 +158,11 @@ def account_text(path: str, account: dict[str, Any]) -> str:
     lines.append(("Rule", RULES[account["composition"]]))
     if account["neighbours"]:
         lines.append(("Neighbours", RELATIONS[account["neighbours"]]))
+    if account["unit"]:
+        lines.append(("Unit", f"it is about {_subject(account['unit'])}"))
     text = as_list(lines)
     if runs:
-        text += f"\n\n{_meaning(spent, account['neighbours'])}"
+        text += f"\n\n{_meaning(spent, account['neighbours'], account['unit'])}"
     earlier = [
         each
         for each in account["limits"]
@@ -173,13 +177,18 @@ def account_text(path: str, account: dict[str, Any]) -> str:
     return text
 
 
-def _meaning(spent: dict[str, float], neighbours: str) -> str:
+def _subject(unit: str | None) -> str:
+    parts = {"label": "the label of one row (the features are taken for public)", "answer": "one answer of one row"}
+    return parts.get(unit or "", f"all data of one {unit or 'privacy unit'}")
+
+
+def _meaning(spent: dict[str, float], neighbours: str, unit: str | None) -> str:
     change = "Replacing" if neighbours == "replace-one" else "Adding or removing"
     other = " by any other" if neighbours == "replace-one" else ""
     factor = f" = {math.exp(spent['epsilon']):.4g}" if spent["epsilon"] < 300 else ""
     but = f", up to a probability of {spent['delta']:.6g}" if spent["delta"] else ""
     return (
-        f"What this means: {change.lower()} all data of one privacy unit{other} changes the probability of anything\n"
+        f"What this means: {change.lower()} {_subject(unit)}{other} changes the probability of anything\n"
         f"that was released by at most a factor e^{spent['epsilon']:.6g}{factor}{but}. Runs with a fixed\n"
         "random_state are charged too, but are simulations without this guarantee."
     )

@@ -134,6 +134,11 @@ def show(dataset: str | None, ledger: str | None, form: str, json_: bool, output
     type=click.Choice(list(RELATIONS)),
     help="Which datasets a run must make hard to tell apart. Default: as before, or replace-one.",
 )
+@click.option(
+    "--unit",
+    metavar="UNIT",
+    help="What the limit is about: row, label, answer, or an owner of rows (patient). Default: as in the dataset.",
+)
 @click.option("--new", is_flag=True, help="DATASET is a name; open an account if the ledger has none of that name.")
 @_ledger
 def set_(
@@ -142,6 +147,7 @@ def set_(
     delta: float,
     composition: Composition | None,
     neighbours: str | None,
+    unit: str | None,
     new: bool,
     ledger: str | None,
 ) -> None:
@@ -151,8 +157,11 @@ def set_(
     people in the data to the new limit. Earlier limits stay on file (see 'dpdist budget history').
 
     The rule 'basic' adds epsilons and deltas and takes any run. 'gaussian' lets more runs into the same limit, and
-    takes only runs whose noise is all Gaussian, on all rows or on fixed parts of them (no sampling). Rule and
-    neighbours cannot change any more once something is charged.
+    takes only runs whose noise is all Gaussian, on all rows or on fixed parts of them (no sampling). Rule,
+    neighbours and unit cannot change any more once something is charged.
+
+    A limit about labels is for data whose features are public: it takes methods with private labels, which a limit
+    about rows refuses, because they do not protect the rest of a row.
 
     \b
     Examples:
@@ -168,13 +177,16 @@ def set_(
     budget = Budget(epsilon, delta)  # a wrong number is refused before any file is made
     with contextlib.closing(Ledger(ledger)) as book:
         named = _find_or_name(book, dataset, new)
-        memory = DatasetMemory(Dataset.open(dataset), named, book) if _is_place(dataset) else None
+        stored = Dataset.open(dataset) if _is_place(dataset) else None
+        memory = None if stored is None else DatasetMemory(stored, named, book)
         if memory is not None and (head := memory.remembered(book.id)) is not None:
             book.check_remembered(head, memory.called)
         before = account_of(book, named)
         relation = Neighbours(neighbours or before["neighbours"] or "replace-one")
         rule: Composition = composition or (before["composition"] if before["limit"] else "basic")
-        book.set_limit(named, budget, neighbours=relation, composition=rule)
+        if unit is None and before["unit"] is None and stored is not None:
+            unit = stored.schema.unit
+        book.set_limit(named, budget, neighbours=relation, composition=rule, unit=unit)
         account = account_of(book, named)
         lines = [account_text(book.path, account)]
         if memory is not None:

@@ -53,6 +53,7 @@ from dpdist.privacy.paid_run import PaidRun
 from dpdist.privacy.plan import Item, Plan
 from dpdist.privacy.reported import Reported
 from dpdist.privacy.streams import Stream, run_key_from_seed
+from dpdist.privacy.units import ALL_DATA, About, Protected
 
 log = logging.getLogger("dpdist")
 
@@ -100,6 +101,8 @@ class Coordinator:
     computation : str, optional
         Public description of whatever the states depend on besides earlier releases (solver, step size, penalty ...).
         A ``run_id`` that was used for another computation is refused instead of replayed.
+    protects : Protected, optional
+        What of a row the queries randomise, where that is less than all of it (`dpdist.privacy.units`).
 
     Examples
     --------
@@ -120,6 +123,7 @@ class Coordinator:
         random_state: int | None = None,
         align: int = 1,
         computation: str = "",
+        protects: Protected = ALL_DATA,
     ) -> None:
         self.dataset = dataset
         self.budget = budget
@@ -145,6 +149,7 @@ class Coordinator:
         self._cluster = cluster
         self._align = align
         self._computation = computation
+        self._protects = protects
         self._run_key = None if random_state is None else run_key_from_seed(random_state)
         self._plan: Plan | None = None
         self._used: Counter[str] = Counter()
@@ -183,8 +188,8 @@ class Coordinator:
             raise BudgetError("this coordinator has a plan already; make a new Coordinator for another run")
         for item in items:
             check_plannable(item, self.dataset.schema)
-        plan = calibrate(items, self.budget, self.neighbours)
-        self._paid.open(self._digest(plan), self._charge_of(plan))
+        plan = calibrate(items, self.budget, self.neighbours, self._protects)
+        self._paid.open(self._digest(plan), self._charge_of(plan), About(self.dataset.schema.unit, plan.protects))
         if not self._named and self._ledger.has_unnamed():
             warnings.warn(
                 f"{self._ledger.path} has charges for arrays without a name, and these have none either: each fit has "
@@ -221,7 +226,7 @@ class Coordinator:
         query.check_rows(self.dataset.n_rows)
         sensitivity = sensitivity_of(item, query, self.neighbours) * self.dataset.schema.max_rows_per_unit
         check_smooth(item, query, self.neighbours, self.dataset.schema.max_rows_per_unit)
-        check_reported(item, query)
+        check_reported(item, query, self._protects)
         index = self._take(item, rows)
         release_id = self._release_id(index, query, item)
         value = self._paid.value(release_id)

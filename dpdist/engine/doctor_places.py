@@ -27,7 +27,7 @@ from dpdist.privacy.sqlite import Store, open_store, utc_now
 _TRIALS: dict[str, Callable[[str], tuple[str, tuple[Any, ...]]]] = {
     "dpdist_runs": lambda name: (
         ADD_RUN, (1, name, name, name, "doctor", 1.0, 0.0, "replace-one", None, None, None, utc_now(), "doctor", None,
-        None, None, None, None, None)
+        None, None, None, None, None, None, None)
     ),
     "dpdist_epochs": lambda name: ("INSERT INTO dpdist_epochs VALUES (?, 1)", (name,)),
 }  # fmt: skip

@@ -25,6 +25,7 @@ from dpdist.privacy.filter import Charge
 from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.plan import Item, Plan
 from dpdist.privacy.totals import NOTHING, Sums
+from dpdist.privacy.units import About
 
 FORMAT = "dpdist-plan/1"
 
@@ -107,7 +108,7 @@ def account(job: Job, size: Size, plan: Plan) -> dict[str, Any]:
             try:
                 if size.ledger is not None:
                     ledger.check_remembered(size.ledger, f"the dataset {inputs.source(job)}")
-                ledger.can_afford(size.account, charge)
+                charge = ledger.can_afford(size.account, charge, About(size.unit, plan.protects))
             except (BudgetExceeded, Forgotten) as error:
                 refusal = str(error)
     elif size.ledger is not None:

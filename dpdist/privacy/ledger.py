@@ -21,7 +21,6 @@ import sqlite3
 import urllib.parse
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +50,7 @@ from dpdist.privacy.ledger_records import (
     RUN,
     RUNS,
     SCHEMA,
+    SET_UNIT,
     UNNAMED,
     Account,
     ReleaseRecord,
@@ -62,8 +62,10 @@ from dpdist.privacy.ledger_records import (
     check_same_run,
     check_uncommitted,
     enter_journal,
+    library,
     limit_of,
     open_account,
+    other_release,
     read_account,
     read_charges,
     read_limit,
@@ -74,6 +76,7 @@ from dpdist.privacy.object_journal import ObjectJournal
 from dpdist.privacy.postgres import has_table, is_address
 from dpdist.privacy.sqlite import MEMORY, open_store, utc_now
 from dpdist.privacy.totals import Balance, Sums, decoded
+from dpdist.privacy.units import ROWS, About, counted, group_size
 
 
 def default_path() -> str:
@@ -224,11 +227,14 @@ class Ledger:
         *,
         neighbours: Neighbours = Neighbours.REPLACE_ONE,
         composition: Composition = "basic",
+        unit: str | None = None,
     ) -> None:
         """Set or change what may be spent on an account in total, counting what has been spent already.
 
         Set it before the first run. Lowering it is always sound; raising it weakens the guarantee to the new limit.
-        The relation and the rule stay as they are once something has been charged. Earlier limits are kept on file.
+        The relation, the rule and the unit stay as they are once something has been charged. Earlier limits are kept on
+        file. ``unit`` is what the limit is about (`dpdist.privacy.units`): ``"row"``, ``"label"``, ``"answer"``, or the
+        name of an owner of rows; by default that of the dataset that is charged first.
 
         Raises
         ------
@@ -242,7 +248,8 @@ class Ledger:
         limit = Limit(budget, neighbours, composition)
         with self._db.write() as db:
             old, number = read_limit(db, account)
-            if old == limit:
+            known = read_account(db, account).unit
+            if old == limit and unit in (None, known):
                 return
             charges = read_charges(db, account)
             if old and charges and old.composition != composition:
@@ -250,14 +257,19 @@ class Ledger:
                     f'the charges on {account!r} add up by the rule "{old.composition}" and one account keeps one '
                     f'rule; set the limit with composition="{old.composition}"'
                 )
+            if charges and known is not None and unit not in (None, known):
+                raise BudgetError(
+                    f"the charges on {account!r} are about one {known} and one account keeps one unit; set the limit "
+                    f"with unit={known!r}, or open another account for a {unit}"
+                )
             for charge in charges:
                 check_suits(account, limit, neighbours, charge)
             open_account(db, account)
+            if unit is not None:
+                db.execute(SET_UNIT, (unit, account))
             advance(db, "limit", account)
-            db.execute(
-                ADD_LIMIT,
-                (account, number + 1, utc_now(), budget.epsilon, budget.delta, neighbours.value, composition),
-            )
+            terms = (budget.epsilon, budget.delta, neighbours.value, composition)
+            db.execute(ADD_LIMIT, (account, number + 1, utc_now(), *terms))
 
     def limit(self, account: str) -> Limit | None:
         """Return the limit of an account that is in force, None if there is none."""
@@ -265,13 +277,14 @@ class Ledger:
 
     # -- charges --------------------------------------------------------------------------------------------------
 
-    def can_afford(self, account: str, charge: Charge) -> None:
+    def can_afford(self, account: str, charge: Charge, about: About = ROWS) -> Charge:
         """Raise what `open_run` would raise about the charge, and write nothing: a check before any data is read.
 
-        The answer holds for now only; another process may spend in between, which `open_run` will notice.
+        Returns what the account would pay. The answer holds for now only; another process may spend in between, which
+        `open_run` will notice.
         """
         with self._db.read() as db:
-            _check(db, read_account(db, account), charge)
+            return _check(db, read_account(db, account), charge, about)[0]
 
     def open_run(
         self,
@@ -280,6 +293,7 @@ class Ledger:
         digest: str,
         charge: Charge,
         *,
+        about: About = ROWS,
         account: str | None = None,
         named: bool = True,
         journal: AnyJournal | None = None,
@@ -296,6 +310,9 @@ class Ledger:
             Names the plan (all its public parameters). The same run id with the same digest is a resume, free of cost.
         charge : Charge
             The plan's total.
+        about : About, optional
+            Whose data it is about: an account about another unit is charged what that is proved to cost it
+            (`dpdist.privacy.units`). Default: one row.
         account : str, optional
             Who pays: what all datasets about the same people share. Default: the dataset's own, of its id.
         named : bool
@@ -310,7 +327,8 @@ class Ledger:
         BudgetExceeded
             If the charge does not fit into what is left; nothing is charged.
         BudgetError
-            If the charge is made under another neighbouring relation, or lacks the mu that the account's rule needs.
+            If the charge is made under another neighbouring relation, lacks the mu that the account's rule needs, or is
+            about a unit from which nothing follows for the account's.
         LedgerError
             If the run id was used for something else, or the dataset pays from another account.
         """
@@ -323,19 +341,23 @@ class Ledger:
             row = db.execute(RUN, (run_id,)).fetchone()
             if row:
                 record = run_record(row)
-                check_same_run(record, dataset_id, digest, charge)
+                check_same_run(record, dataset_id, digest, charge, about)
                 check_journal(db, record, kept_by)
                 return RunCharge(dataset_id, run_id, digest, record.charge, record.when, resumed=True)
-            balance = _check(db, read_account(db, account), charge)
+            on_file = read_account(db, account)
+            paid, balance = _check(db, on_file, charge, about)
             open_account(db, account, dataset_id, named)
+            unit = on_file.unit_for(about)
+            if on_file.unit is None:
+                db.execute(SET_UNIT, (unit, account))
             head, when = advance(db, "charge", run_id), utc_now()
-            price = (charge.epsilon, charge.delta, charge.neighbours.value, charge.mu, charge.split, charge.fold)
+            price = (paid.epsilon, paid.delta, paid.neighbours.value, paid.mu, paid.split, paid.fold)
             if journal is not None and kept_by is not None:
                 enter_journal(db, kept_by, journal.path)
             names = (head.number, account, run_id, dataset_id, digest)
-            made = (when, user, label, kept_by, _version())
+            made = (when, user, label, kept_by, library(), about.charged, group_size(unit, about))
             db.execute(ADD_RUN, (*names, *price, *made, *balance_columns(balance)))
-        return RunCharge(dataset_id, run_id, digest, charge, when, resumed=False)
+        return RunCharge(dataset_id, run_id, digest, paid, when, resumed=False)
 
     def record_release(
         self,
@@ -378,17 +400,15 @@ class Ledger:
         noise_std = math.inf if math.isnan(noise_std) else noise_std  # SQL has no NaN
         new = ReleaseRecord(release_id, run_id, index, name, mechanism, noise_std, sensitivity, cost, utc_now())
         with self._db.write() as db:
-            if not db.execute(RUN, (run_id,)).fetchone():
+            run = db.execute(RUN, (run_id,)).fetchone()
+            if not run:
                 raise LedgerError(f"run {run_id!r} has not been charged: call open_run before its first release")
             on_file = [ReleaseRecord(*row) for row in db.execute(RELEASE, (release_id, run_id, index))]
             if len(on_file) == 1 and same_release(on_file[0], new):
                 check_uncommitted(db, on_file[0])
                 return False
             if on_file:
-                raise LedgerError(
-                    f"release {index} ({release_id!r}) of run {run_id!r} is on file with other parameters: "
-                    "the plan has changed; start a new run"
-                )
+                raise other_release(run_record(run), index, release_id)
             db.execute(ADD_RELEASE, dataclasses.astuple(new))
         return True
 
@@ -432,7 +452,9 @@ class Ledger:
         if on_file[1] is None:
             db.execute(COMMIT, (advance(db, "commit", release_id).number, release_id))
 
-    def resume(self, dataset_id: str, run_id: str, digest: str, charge: Charge, journal: AnyJournal) -> bool:
+    def resume(
+        self, dataset_id: str, run_id: str, digest: str, charge: Charge, journal: AnyJournal, about: About = ROWS
+    ) -> bool:
         """Whether the run has been charged, so that it can go on; raises where it must not.
 
         A run that an earlier version charged, when nobody wrote down which journal keeps its values, belongs from now
@@ -451,7 +473,7 @@ class Ledger:
             if row is None:
                 return False
             record = run_record(row)
-            check_same_run(record, dataset_id, digest, charge)
+            check_same_run(record, dataset_id, digest, charge, about)
             check_journal(db, record, name)
         if record.journal is None:
             if not journal.knows(run_id):
@@ -537,15 +559,13 @@ class Ledger:
             return decoded(*(db.execute(BEFORE, (run_id,)).fetchone() or (None,)))
 
 
-def _check(db: Any, account: Account, charge: Charge) -> Balance:
-    """What would be spent after the charge; raises what `Ledger.open_run` says where it does not suit or not fit."""
+def _check(db: Any, account: Account, charge: Charge, about: About) -> tuple[Charge, Balance]:
+    """What the account would pay, and what would be spent then; raises what `Ledger.open_run` says it raises."""
     check_suits(account.name, account.limit, account.neighbours or charge.neighbours, charge)
+    charge = counted(account.name, account.unit_for(about), charge, about)
     balance = balance_after(db, account, charge)
     check_fits(account.name, account.limit, charge, account.total, balance.total)
-    return balance
-
-
-_version = functools.cache(functools.partial(version, "dpdist"))
+    return charge, balance
 
 
 def _whoami() -> str:

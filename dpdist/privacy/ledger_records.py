@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from typing import Any
 
 from dpdist.errors import Forgotten, LedgerError
@@ -14,6 +16,7 @@ from dpdist.privacy.filter import TOLERANCE, Charge, Composition, Limit
 from dpdist.privacy.migrations import Schema
 from dpdist.privacy.sqlite import utc_now
 from dpdist.privacy.totals import NOTHING, Balance, Sums, balances, charged, decoded, encoded
+from dpdist.privacy.units import About, of_group, unit_of_account
 
 # Every statement the ledger knows. Plain SQL: another database needs its own `Database` and nothing else.
 _VERSION_1 = (
@@ -89,12 +92,13 @@ LIMITS = """SELECT epsilon, delta, neighbours, composition, set_at FROM dpdist_l
 ADD_LIMIT = """INSERT INTO dpdist_limits (account, number, set_at, epsilon, delta, neighbours, composition)
     VALUES (?, ?, ?, ?, ?, ?, ?)"""
 _OF_A_RUN = """epsilon, delta, neighbours, mu, split, fold, account,
-    dataset_id, run_id, digest, charged_at, user_name, label, journal, library, total"""
+    dataset_id, run_id, digest, charged_at, user_name, label, journal, library, unit, group_size, total"""
 _RUN_COLUMNS = f"SELECT {_OF_A_RUN} FROM dpdist_runs"
 RUN = f"{_RUN_COLUMNS} WHERE run_id = ?"
 RUNS = f"{_RUN_COLUMNS} WHERE account = ? ORDER BY number"
 ANY_RUN = "SELECT 1 FROM dpdist_runs LIMIT 1"
-_STATE = """SELECT set_.epsilon, set_.delta, set_.neighbours, set_.composition, last.neighbours, last.total
+_STATE = """SELECT set_.epsilon, set_.delta, set_.neighbours, set_.composition, last.neighbours, last.total,
+    (SELECT unit FROM dpdist_accounts WHERE account = ?)
     FROM (SELECT 1 AS one) AS one
     LEFT JOIN (SELECT * FROM dpdist_limits WHERE account = ? ORDER BY number DESC LIMIT 1) AS set_ ON 1 = 1
     LEFT JOIN (SELECT * FROM dpdist_runs WHERE account = ? ORDER BY number DESC LIMIT 1) AS last ON 1 = 1"""
@@ -106,9 +110,9 @@ BEFORE = """SELECT earlier.total FROM dpdist_runs AS run JOIN dpdist_runs AS ear
     ON earlier.account = run.account AND earlier.number < run.number WHERE run.run_id = ?
     ORDER BY earlier.number DESC LIMIT 1"""
 ADD_RUN = """INSERT INTO dpdist_runs (number, account, run_id, dataset_id, digest,
-    epsilon, delta, neighbours, mu, split, fold, charged_at, user_name, label, journal, library,
+    epsilon, delta, neighbours, mu, split, fold, charged_at, user_name, label, journal, library, unit, group_size,
     total, fold_total, split_total)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _BALANCES = f"SELECT fold_total, split_total, {_OF_A_RUN} FROM dpdist_runs WHERE account = ? ORDER BY number"
 _CHARGE_WITHOUT_RUN = """SELECT subject FROM dpdist_heads AS head WHERE what = 'charge' AND NOT EXISTS
     (SELECT 1 FROM dpdist_runs AS run WHERE run.run_id = head.subject AND run.number = head.number)"""
@@ -132,6 +136,7 @@ _ADD_ACCOUNT = "INSERT INTO dpdist_accounts (account, opened_at) VALUES (?, ?) O
 _ADD_DATASET = "INSERT INTO dpdist_datasets (dataset_id, account, named) VALUES (?, ?, ?)"
 UNNAMED = "SELECT 1 FROM dpdist_datasets WHERE named = 0 LIMIT 1"
 DATASETS = "SELECT dataset_id FROM dpdist_datasets WHERE account = ? ORDER BY dataset_id"
+SET_UNIT = "UPDATE dpdist_accounts SET unit = ? WHERE account = ?"
 ACCOUNT_OF = "SELECT account FROM dpdist_datasets WHERE dataset_id = ?"
 
 
@@ -171,8 +176,9 @@ class ReleaseRecord:
 class RunRecord:
     """One run of an account's history, with its releases in order.
 
-    ``journal`` is the id of the journal that keeps its values and ``library`` the version that planned it; None where
-    an earlier version charged it.
+    ``journal`` is the id of the journal that keeps its values and ``library`` the version that planned it. ``unit`` is
+    what its guarantee is about, and ``group_size`` how many of these the account was charged for
+    (`dpdist.privacy.units`). None where an earlier version charged it.
     """
 
     account: str
@@ -187,6 +193,8 @@ class RunRecord:
     """What was spent on the account once this run was charged."""
     journal: str | None = None
     library: str | None = None
+    unit: str | None = None
+    group_size: int | None = None
     releases: tuple[ReleaseRecord, ...] = ()
 
     @property
@@ -237,19 +245,26 @@ def read_charges(db: Any, account: str) -> list[Charge]:
 
 @dataclass(frozen=True)
 class Account:
-    """What the next charge has to know of an account: its limit, its relation, and what its runs come to."""
+    """What the next charge has to know of an account: its limit, its relation, what its runs come to, and its unit."""
 
     name: str
     limit: Limit | None
     neighbours: Neighbours | None
     total: Sums
+    unit: str | None
+
+    def unit_for(self, about: About) -> str:
+        """What it is about, or will be once this is charged."""
+        is_new = self.limit is None and self.neighbours is None
+        return unit_of_account(about, is_new) if self.unit is None else self.unit
 
 
 def read_account(db: Any, account: str) -> Account:
     """An account as its last run left it."""
-    *terms, neighbours, total = db.execute(_STATE, (account, account)).fetchone()
+    *terms, neighbours, total, unit = db.execute(_STATE, (account, account, account)).fetchone()
     limit = None if terms[0] is None else limit_of(*terms)
-    return Account(account, limit, limit.neighbours if limit else neighbours and Neighbours(neighbours), decoded(total))
+    relation = limit.neighbours if limit else neighbours and Neighbours(neighbours)
+    return Account(account, limit, relation, decoded(total), unit)
 
 
 def balance_after(db: Any, account: Account, charge: Charge) -> Balance:
@@ -291,10 +306,10 @@ def check_sums(db: Any) -> int:
 
 def run_record(row: Sequence) -> RunRecord:
     epsilon, delta, neighbours, mu, split, fold, *rest = row
-    account, dataset_id, run_id, digest, when, user, label, journal, library, total = rest
+    account, dataset_id, run_id, digest, when, user, label, journal, library, unit, group_size, total = rest
     charge = Charge(epsilon, delta, Neighbours(neighbours), mu, split, fold)
     names = (account, dataset_id, run_id, digest, charge, when, user, label)
-    return RunRecord(*names, decoded(total), journal, library)
+    return RunRecord(*names, decoded(total), journal, library, unit, group_size)
 
 
 def _close(a: float | None, b: float | None) -> bool:
@@ -330,15 +345,41 @@ def check_uncommitted(db: Any, release: ReleaseRecord) -> None:
     )
 
 
-def check_same_run(record: RunRecord, dataset_id: str, digest: str, charge: Charge) -> None:
-    old = record.charge
-    same_price = _close(old.epsilon, charge.epsilon) and _close(old.delta, charge.delta) and _close(old.mu, charge.mu)
-    same_rows = (old.neighbours, old.split, old.fold) == (charge.neighbours, charge.split, charge.fold)
-    if (record.dataset_id, record.digest) != (dataset_id, digest) or not (same_price and same_rows):
+@functools.cache
+def library() -> str:
+    """The version of dpdist that runs."""
+    return version("dpdist")
+
+
+def check_same_run(record: RunRecord, dataset_id: str, digest: str, charge: Charge, about: About) -> None:
+    """Refuse to go on with a run as something else; `charge` is of one unit, on file is what the account paid."""
+    old, new = record.charge, of_group(charge, record.group_size or 1)
+    same_price = _close(old.epsilon, new.epsilon) and _close(old.delta, new.delta) and _close(old.mu, new.mu)
+    same_rows = (old.neighbours, old.split, old.fold) == (new.neighbours, new.split, new.fold)
+    same_plan = (record.dataset_id, record.digest) == (dataset_id, digest)
+    if not (same_plan and same_price and same_rows and record.unit in (None, about.charged)):
         raise LedgerError(
             f"run id {record.run_id!r} was used at {record.when} for a different plan or dataset; choose a new run id. "
-            "To resume that run, start it with the parameters it had."
+            f"To resume that run, start it with the parameters it had{_versions(record)}."
         )
+
+
+def other_release(record: RunRecord, index: int, release_id: str) -> LedgerError:
+    """What is raised where a run that goes on asks for something else than it announced."""
+    return LedgerError(
+        f"release {index} ({release_id!r}) of run {record.run_id!r} is on file with other parameters: the plan has "
+        f"changed; start a new run, or go on with the parameters it had{_versions(record)}"
+    )
+
+
+def _versions(record: RunRecord) -> str:
+    """Which versions planned a run and go on with it, where that may be why the two differ."""
+    if record.library in (None, library()):
+        return ""
+    return (
+        f" and with dpdist {record.library}, which planned it: this is dpdist {library()}, and what it decides by "
+        "itself may differ"
+    )
 
 
 def same_release(old: ReleaseRecord, new: ReleaseRecord) -> bool:

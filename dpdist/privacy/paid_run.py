@@ -33,6 +33,7 @@ from dpdist.privacy.filter import Charge
 from dpdist.privacy.heads import Witness
 from dpdist.privacy.journal import AnyJournal, ReleasedValues
 from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.units import ROWS, About
 
 
 class PaidRun:
@@ -72,15 +73,17 @@ class PaidRun:
         self._named = named
         self._witnesses = tuple(witnesses)
         self._run: ReleasedValues | None = None
-        self._terms: tuple[str, Charge] | None = None
+        self._terms: tuple[str, Charge, About] | None = None
 
-    def open(self, digest: str, charge: Charge) -> None:
+    def open(self, digest: str, charge: Charge, about: About = ROWS) -> None:
         """See that the run can be charged, or go on, and take it over; nothing is charged and no row has to be read.
 
         Raises
         ------
         BudgetExceeded
             When the account cannot pay.
+        BudgetError
+            When the account adds up another kind of charge.
         Forgotten
             When ledger, journal and witnesses do not have the same past.
         LedgerError
@@ -92,26 +95,27 @@ class PaidRun:
                 ledger.check_remembered(head, witness.called)
         if ledger.is_empty() and not ledger.keeps(journal) and (head := journal.other(ledger.id)) is not None:
             ledger.check_remembered(head, journal.called)  # it took the place of a ledger that was lost
-        if not ledger.resume(self._dataset_id, self.run_id, digest, charge, journal):
+        if not ledger.resume(self._dataset_id, self.run_id, digest, charge, journal, about):
             if journal.holds(self.run_id):
                 raise Forgotten(
                     f"{journal.called} has values of the run {self.run_id!r}, and the ledger {ledger.path} has no "
                     "charge for it: the ledger was emptied, exchanged or restored from a copy. Restore its newest "
                     "state, or give a run that has nothing to do with that one another run id. Nothing was charged"
                 )
-            ledger.can_afford(self._account, charge)
-        self._terms = digest, charge
+            ledger.can_afford(self._account, charge, about)
+        self._terms = digest, charge, about
         self._run = journal.open(self.run_id)
 
     def charge(self, label: str) -> None:
         """Charge the run, unless it has been, and let everybody remember it."""
         assert self._terms is not None
-        digest, charge = self._terms
+        digest, charge, about = self._terms
         self._ledger.open_run(
             self._dataset_id,
             self.run_id,
             digest,
             charge,
+            about=about,
             account=self._account,
             named=self._named,
             journal=self._journal,
