@@ -92,6 +92,10 @@ def limit_of(when: str, limit: Limit) -> dict[str, Any]:
     }
 
 
+def event_of(when: str, what: str, why: str) -> dict[str, Any]:
+    return {"when": when, "what": what, "why": why}
+
+
 def run_of(record: RunRecord) -> dict[str, Any]:
     charge = record.charge
     return {
@@ -194,7 +198,13 @@ def _meaning(spent: dict[str, float], neighbours: str, unit: str | None) -> str:
     )
 
 
-def history_text(account: str, runs: Sequence[dict[str, Any]], limits: Sequence[dict[str, Any]], releases: bool) -> str:
+def history_text(
+    account: str,
+    runs: Sequence[dict[str, Any]],
+    limits: Sequence[dict[str, Any]],
+    events: Sequence[dict[str, Any]],
+    releases: bool,
+) -> str:
     parts = [f"Runs of the account {account}, oldest first" if runs else f"No run was ever charged to {account}."]
     rows = [{**run, "when": moment(run["when"]), "by": run["by"] or "not recorded"} for run in runs]
     titles = _RUN_TITLES
@@ -211,6 +221,9 @@ def history_text(account: str, runs: Sequence[dict[str, Any]], limits: Sequence[
         of_limits = {"when": "Limit set", "epsilon": "Epsilon", "delta": "Delta", "composition": "Rule"}
         of_limits["neighbours"] = "Neighbours"
         parts.append(as_table([{**limit, "when": moment(limit["when"])} for limit in limits], of_limits))
+    if events:
+        shown = [{**event, "when": moment(event["when"])} for event in events]
+        parts.append(as_table(shown, {"when": "Of the ledger", "what": "What", "why": "By"}))
     return "\n\n".join(parts)
 
 

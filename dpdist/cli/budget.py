@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpdist.cli import Commands
+from dpdist.cli import Commands, keeping
 from dpdist.cli.accounts import (
     RELATIONS,
     RELEASE_TITLES,
@@ -20,6 +20,7 @@ from dpdist.cli.accounts import (
     account_of,
     account_text,
     all_accounts_text,
+    event_of,
     flat,
     history_text,
     limit_of,
@@ -43,12 +44,6 @@ def _options(*options: Callable[..., Any]) -> Callable[..., Any]:
     return decorate
 
 
-_ledger = click.option(
-    "--ledger",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="The ledger, a file or postgresql://USER@HOST/DATABASE. Default: $DPDIST_LEDGER, else this account's file.",
-)
 _printing = _options(
     click.option(
         "--format",
@@ -84,12 +79,13 @@ def command() -> None:
       dpdist budget show flights.zarr                        spent, left, limit
       dpdist budget history flights.zarr                     who ran what, and when
       dpdist budget history flights.zarr --releases --format csv --output releases.csv
+      dpdist budget backup /backups/ledger-2026-11-19.sqlite
     """
 
 
 @command.command("show", short_help="Show what is spent, what is left, and the limit.")
 @click.argument("dataset", type=click.Path(), required=False)
-@_ledger
+@keeping.ledger_option
 @_printing
 def show(dataset: str | None, ledger: str | None, form: str, json_: bool, output: str | None) -> None:
     """Show what was spent on DATASET, what is left, and the limit; without DATASET, for every account of the ledger.
@@ -140,7 +136,7 @@ def show(dataset: str | None, ledger: str | None, form: str, json_: bool, output
     help="What the limit is about: row, label, answer, or an owner of rows (patient). Default: as in the dataset.",
 )
 @click.option("--new", is_flag=True, help="DATASET is a name; open an account if the ledger has none of that name.")
-@_ledger
+@keeping.ledger_option
 def set_(
     dataset: str,
     epsilon: float,
@@ -206,10 +202,11 @@ def set_(
 @command.command("history", short_help="List who ran what, when, and at what cost.")
 @click.argument("dataset", type=click.Path())
 @click.option("--releases", is_flag=True, help="List every release of every run, with its noise.")
-@_ledger
+@keeping.ledger_option
 @_printing
 def history(dataset: str, releases: bool, ledger: str | None, form: str, json_: bool, output: str | None) -> None:
-    """Show every run on DATASET: when, by whom, under which name, at what cost; and the limits that were set.
+    """Show every run on DATASET: when, by whom, under which name, at what cost; the limits that were set, and when the
+    ledger was restored or an account was moved.
 
     'By' is the account and the machine that the run was started on. A run appears when it is charged, which is before
     its first release; one that failed afterwards stays charged, and can be resumed under its name at no cost.
@@ -229,19 +226,20 @@ def history(dataset: str, releases: bool, ledger: str | None, form: str, json_: 
         named = _find(book, dataset)
         limits = [limit_of(when, limit) for when, limit in book.limits(named)]
         runs = [run_of(record) for record in book.history(named)]
+        events = [event_of(*event) for event in book.events()]
         path = book.path
     match "json" if json_ else form:
         case "json":
             if not releases:
                 runs = [{key: value for key, value in run.items() if key != "releases"} for run in runs]
-            text = as_json({"ledger": path, "account": named, "limits": limits, "runs": runs})
+            text = as_json({"ledger": path, "account": named, "limits": limits, "runs": runs, "events": events})
         case "csv" if releases:
             lines = [{**run, **release} for run in runs for release in run["releases"] or [{}]]
             text = as_csv(lines, [*RUN_COLUMNS, *RELEASE_TITLES])
         case "csv":
             text = as_csv(runs, RUN_COLUMNS)
         case _:
-            text = history_text(named, runs, limits, releases)
+            text = history_text(named, runs, limits, events, releases)
     deliver(text, output)
 
 
@@ -301,3 +299,7 @@ def _find_or_name(book: Ledger, dataset: str, new: bool) -> str:
         if not _is_place(dataset):
             error.add_note("To open an account of that name (account=, or the id of a dataset), add --new.")
         raise
+
+
+for _kept in (keeping.backup, keeping.restore):
+    command.add_command(_kept)

@@ -7,6 +7,7 @@ the dataset is used. Who cannot write the store leaves no note; then the ledger 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dpdist.data import Dataset
@@ -78,7 +79,7 @@ class DatasetMemory:
             )
         return head
 
-    def remember(self, head: Head) -> None:
+    def remember(self, head: Head, receipt: Mapping[str, Any] | None = None) -> None:
         """Keep the head in the store if the account has a limit, once for a run: a note is written as a whole."""
         account = self._ledger.account(self._account)
         if self._told or account.limit is None or self._ledger.path == MEMORY:
@@ -94,6 +95,7 @@ class DatasetMemory:
                 **head.to_dict(),
                 "path": self._ledger.path,
                 "account": account.name,
+                "unit": account.unit,
                 "spent": encoded(account.total),
                 "limit": {
                     "epsilon": limit.budget.epsilon,

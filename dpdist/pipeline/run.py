@@ -82,6 +82,7 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
             model.fit(dataset, **inputs.beside(job, generated))
             account = before_and_after(ledger, dataset.id, run_id)
             # a run of an earlier version that was complete has told nobody
+            receipt = ledger.receipt(run_id)
             stood = ledger.head() if place is None or place.head is None else place.head
         arrays = released_arrays(job, model)
         record = {
@@ -101,7 +102,7 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
             "plan": {"accountant": model.plan_.accountant, "items": model.plan_.describe()},
             "releases": [_release(release, model.guarantee_.model) for release in model.releases_],
             "metrics": None if generated is None else generated.metrics(model),
-            "budget": {**head["budget"], **account, "head": stood.to_dict()},
+            "budget": {**head["budget"], **account, "head": stood.to_dict(), "receipt": receipt},
             "released": {
                 "path": None if place is None else ARRAYS,
                 "arrays": {k: {"dtype": str(v.dtype), "shape": list(v.shape)} for k, v in arrays.items()},

@@ -99,11 +99,17 @@ class RunDirectory:
         """Where the ledger of this run stood, whichever is asked about: it has one."""
         return self.head
 
-    def remember(self, head: Head) -> None:
-        """Keep where the ledger stands now; it was checked against what is remembered, so it has not gone back."""
+    def remember(self, head: Head, receipt: Mapping[str, Any] | None = None) -> None:
+        """Keep where the ledger stands now, and what it charged.
+
+        It was checked against what is remembered, so it has not gone back.
+        """
         if head == self.head:
             return
-        self._record = {**self._record, "budget": {**self._record["budget"], "head": head.to_dict()}}
+        budget = {**self._record["budget"], "head": head.to_dict()}
+        if receipt is not None:
+            budget["receipt"] = dict(receipt)
+        self._record = {**self._record, "budget": budget}
         try:
             self._place.replace(RECORD, as_json(self._record))
         except PlaceError as error:

@@ -126,7 +126,8 @@ def _limit_mu(budget: Budget) -> float:
 def left(limit: Limit, spent: Amount) -> Amount:
     """Return what one more charge on all rows may cost."""
     if limit.composition == "gaussian":
-        mu = math.sqrt(max(0.0, _limit_mu(limit.budget) ** 2 - (spent.mu or 0.0) ** 2))
+        spent_mu = math.inf if spent.mu is None else spent.mu
+        mu = math.sqrt(max(0.0, _limit_mu(limit.budget) ** 2 - spent_mu**2))
         return Amount(gdp_epsilon(mu, limit.budget.delta), limit.budget.delta, mu)
     return Amount(max(0.0, limit.budget.epsilon - spent.epsilon), max(0.0, limit.budget.delta - spent.delta))
 
@@ -157,8 +158,8 @@ def check_fits(dataset_id: str, limit: Limit | None, charge: Charge, spent: Sums
     if limit is None:
         return
     if limit.composition == "gaussian":
-        mu = _mu(after) or 0.0
-        fits = mu**2 <= _limit_mu(limit.budget) ** 2 * (1 + TOLERANCE)
+        mu = _mu(after)
+        fits = mu is not None and mu**2 <= _limit_mu(limit.budget) ** 2 * (1 + TOLERANCE)
     else:
         then = total(limit, after)
         fits = then.epsilon <= limit.budget.epsilon * (1 + TOLERANCE)

@@ -11,7 +11,7 @@ import functools
 import json
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,9 +39,12 @@ _VERSION_2 = (
     """CREATE TABLE dpdist_remembered (
         ledger TEXT PRIMARY KEY NOT NULL, number INTEGER NOT NULL, token TEXT NOT NULL)""",
     "CREATE INDEX dpdist_values_by_run ON dpdist_values (run_id)",
+    "ALTER TABLE dpdist_epochs ADD COLUMN receipt TEXT",  # what the ledger charged, as JSON
     _identify,
 )
 SCHEMA = Schema("journal", "dpdist_epochs", (_VERSION_1, _VERSION_2))
+VALUES_TABLE = "dpdist_values"
+TABLES = ("dpdist_journal", "dpdist_remembered", "dpdist_epochs", VALUES_TABLE)
 _ID = "SELECT id FROM dpdist_journal"
 _REMEMBERED = "SELECT ledger, number, token FROM dpdist_remembered WHERE ledger = ?"
 _OTHER = "SELECT ledger, number, token FROM dpdist_remembered WHERE ledger <> ? LIMIT 1"
@@ -50,7 +53,11 @@ _REMEMBER = """INSERT INTO dpdist_remembered (ledger, number, token) VALUES (?, 
     WHERE excluded.number > dpdist_remembered.number"""
 _HOLDS = "SELECT 1 FROM dpdist_values WHERE run_id = ? LIMIT 1"
 _EPOCH = "SELECT epoch FROM dpdist_epochs WHERE run_id = ?"
-_FIRST_EPOCH = "INSERT INTO dpdist_epochs VALUES (?, 1)"
+_FIRST_EPOCH = "INSERT INTO dpdist_epochs (run_id, epoch) VALUES (?, 1)"
+_RECEIPT = "UPDATE dpdist_epochs SET receipt = ? WHERE run_id = ?"
+_RUNS = """SELECT run_id, receipt FROM dpdist_epochs AS epochs
+    WHERE receipt IS NOT NULL OR EXISTS (SELECT 1 FROM dpdist_values AS kept WHERE kept.run_id = epochs.run_id)
+    ORDER BY run_id"""
 _NEXT_EPOCH = "UPDATE dpdist_epochs SET epoch = epoch + 1 WHERE run_id = ?"
 _VALUE = "SELECT run_id, dtype, shape, bytes FROM dpdist_values WHERE release_id = ?"
 _ADD_VALUE = "INSERT INTO dpdist_values VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -87,6 +94,9 @@ class AnyJournal(Witness, Protocol):
 
     def other(self, ledger: str) -> Head | None:
         """A head of another ledger than this one, if it was told of any."""
+
+    def charged(self) -> dict[str, dict[str, Any] | None]:
+        """The runs that it keeps something of, with what was charged for each; None: it was not told."""
 
     def knows(self, run_id: str) -> bool:
         """Whether the run was ever opened in it."""
@@ -152,10 +162,17 @@ class Journal:
             row = db.execute(_OTHER, (ledger,)).fetchone()
         return None if row is None else Head(*row)
 
-    def remember(self, head: Head) -> None:
-        """Keep a head, unless a newer one of that ledger is known."""
+    def remember(self, head: Head, receipt: Mapping[str, Any] | None = None) -> None:
+        """Keep a head, unless a newer one of that ledger is known; and what was charged for a run."""
         with self._db.write() as db:
             db.execute(_REMEMBER, (head.ledger, head.number, head.token))
+            if receipt is not None:
+                db.execute(_RECEIPT, (json.dumps(receipt), receipt["run_id"]))
+
+    def charged(self) -> dict[str, dict[str, Any] | None]:
+        """Return the runs that it keeps something of, with what was charged for each; None: it was not told."""
+        with self._db.read() as db:
+            return {run_id: receipt and json.loads(receipt) for run_id, receipt in db.execute(_RUNS).fetchall()}
 
     @property
     def called(self) -> str:

@@ -33,9 +33,7 @@ from dpdist.privacy.filter import Amount, Charge, Composition, Limit, check_fits
 from dpdist.privacy.heads import Head, Witness, advance, check_head, read_head, read_id
 from dpdist.privacy.journal import AnyJournal, Journal, ReleasedValues, RunJournal
 from dpdist.privacy.ledger_records import (
-    ACCOUNT_OF,
     ACCOUNTS,
-    ADD_LIMIT,
     ADD_RELEASE,
     ADD_RUN,
     ANY_RUN,
@@ -44,6 +42,7 @@ from dpdist.privacy.ledger_records import (
     COMMIT,
     COMMITTED,
     DATASETS,
+    EVENTS,
     LIMITS,
     RELEASE,
     RELEASES,
@@ -56,9 +55,12 @@ from dpdist.privacy.ledger_records import (
     ReleaseRecord,
     RunCharge,
     RunRecord,
+    account_of,
+    add_limit,
     balance_after,
     balance_columns,
     check_journal,
+    check_may_go_on,
     check_same_run,
     check_uncommitted,
     enter_journal,
@@ -69,6 +71,7 @@ from dpdist.privacy.ledger_records import (
     read_account,
     read_charges,
     read_limit,
+    read_receipt,
     run_record,
     same_release,
 )
@@ -206,6 +209,11 @@ class Ledger:
         with self._db.read() as db:
             return read_head(db)
 
+    def receipt(self, run_id: str) -> dict[str, Any]:
+        """What was charged for a run: for others to keep, as a ledger that has forgotten it can charge it again."""
+        with self._db.read() as db:
+            return read_receipt(db, run_id)
+
     def check_remembered(self, remembered: Head, by: str) -> None:
         """Raise `LedgerError` unless this is the ledger that was seen before, with all that it held then.
 
@@ -247,7 +255,7 @@ class Ledger:
             raise BudgetError('composition="gaussian" needs delta > 0: Gaussian noise is never pure; try delta=1e-6')
         limit = Limit(budget, neighbours, composition)
         with self._db.write() as db:
-            old, number = read_limit(db, account)
+            old, _ = read_limit(db, account)
             known = read_account(db, account).unit
             if old == limit and unit in (None, known):
                 return
@@ -268,8 +276,7 @@ class Ledger:
             if unit is not None:
                 db.execute(SET_UNIT, (unit, account))
             advance(db, "limit", account)
-            terms = (budget.epsilon, budget.delta, neighbours.value, composition)
-            db.execute(ADD_LIMIT, (account, number + 1, utc_now(), *terms))
+            add_limit(db, account, limit)
 
     def limit(self, account: str) -> Limit | None:
         """Return the limit of an account that is in force, None if there is none."""
@@ -342,6 +349,7 @@ class Ledger:
             if row:
                 record = run_record(row)
                 check_same_run(record, dataset_id, digest, charge, about)
+                check_may_go_on(db, record)
                 check_journal(db, record, kept_by)
                 return RunCharge(dataset_id, run_id, digest, record.charge, record.when, resumed=True)
             on_file = read_account(db, account)
@@ -474,6 +482,7 @@ class Ledger:
                 return False
             record = run_record(row)
             check_same_run(record, dataset_id, digest, charge, about)
+            check_may_go_on(db, record)
             check_journal(db, record, name)
         if record.journal is None:
             if not journal.knows(run_id):
@@ -510,8 +519,7 @@ class Ledger:
     def account_of(self, dataset_id: str) -> str | None:
         """Return the account that a dataset pays from, None if nothing was ever charged to it."""
         with self._db.read() as db:
-            row = db.execute(ACCOUNT_OF, (dataset_id,)).fetchone()
-        return None if row is None else str(row[0])
+            return account_of(db, dataset_id)
 
     def has_unnamed(self) -> bool:
         """Whether something was charged for arrays without a name: nothing adds them to what comes later."""
@@ -537,6 +545,11 @@ class Ledger:
         """Return every limit that was set, with the time, oldest first; the last one is in force."""
         with self._db.read() as db:
             return [(when, limit_of(*terms)) for *terms, when in db.execute(LIMITS, (account,))]
+
+    def events(self) -> list[tuple[str, str, str]]:
+        """Return when the ledger was restored or an account was moved, which of the two, and who said so."""
+        with self._db.read() as db:
+            return [(str(when), str(what), str(why)) for when, what, why in db.execute(EVENTS)]
 
     def history(self, account: str) -> list[RunRecord]:
         """Return every run of the account, oldest first, with its releases."""

@@ -65,6 +65,9 @@ _VERSION_2 = (
         dataset_id TEXT PRIMARY KEY NOT NULL, account TEXT NOT NULL REFERENCES dpdist_accounts (account),
         named INTEGER NOT NULL)""",
     "CREATE INDEX dpdist_unnamed ON dpdist_datasets (named) WHERE named = 0",
+    "CREATE INDEX dpdist_restored ON dpdist_heads (number) WHERE what = 'restore'",
+    # Where others saw this ledger stand before it was restored from a copy: what they remember is charged again.
+    "CREATE TABLE dpdist_recalled (number INTEGER NOT NULL, token TEXT NOT NULL, PRIMARY KEY (number, token))",
     # Where the values of runs are kept: the journal's own id, and where it was when it was last used.
     "CREATE TABLE dpdist_journals (id TEXT PRIMARY KEY NOT NULL, path TEXT NOT NULL)",
     "ALTER TABLE dpdist_limits RENAME COLUMN dataset_id TO account",
@@ -85,17 +88,26 @@ _VERSION_2 = (
     _open_accounts,
 )
 SCHEMA = Schema("ledger", "dpdist_runs", (_VERSION_1, _VERSION_2))
+TABLES = (
+    "dpdist_ledger", "dpdist_heads", "dpdist_recalled", "dpdist_accounts", "dpdist_datasets", "dpdist_journals",
+    "dpdist_limits", "dpdist_runs", "dpdist_releases",
+)  # fmt: skip
+"""Each after those that it refers to."""
 LIMIT = """SELECT epsilon, delta, neighbours, composition, number FROM dpdist_limits
     WHERE account = ? ORDER BY number DESC LIMIT 1"""
 LIMITS = """SELECT epsilon, delta, neighbours, composition, set_at FROM dpdist_limits
     WHERE account = ? ORDER BY number"""
-ADD_LIMIT = """INSERT INTO dpdist_limits (account, number, set_at, epsilon, delta, neighbours, composition)
+_ADD_LIMIT = """INSERT INTO dpdist_limits (account, number, set_at, epsilon, delta, neighbours, composition)
     VALUES (?, ?, ?, ?, ?, ?, ?)"""
 _OF_A_RUN = """epsilon, delta, neighbours, mu, split, fold, account,
     dataset_id, run_id, digest, charged_at, user_name, label, journal, library, unit, group_size, total"""
 _RUN_COLUMNS = f"SELECT {_OF_A_RUN} FROM dpdist_runs"
 RUN = f"{_RUN_COLUMNS} WHERE run_id = ?"
 RUNS = f"{_RUN_COLUMNS} WHERE account = ? ORDER BY number"
+_RESTORED = """SELECT written_at FROM dpdist_heads WHERE what = 'restore' AND number >
+    (SELECT number FROM dpdist_runs WHERE run_id = ?) ORDER BY number DESC LIMIT 1"""
+_RECALLED = "SELECT what FROM dpdist_heads WHERE number = (SELECT number FROM dpdist_runs WHERE run_id = ?)"
+EVENTS = "SELECT written_at, what, subject FROM dpdist_heads WHERE what IN ('restore', 'move') ORDER BY number"
 ANY_RUN = "SELECT 1 FROM dpdist_runs LIMIT 1"
 _STATE = """SELECT set_.epsilon, set_.delta, set_.neighbours, set_.composition, last.neighbours, last.total,
     (SELECT unit FROM dpdist_accounts WHERE account = ?)
@@ -117,6 +129,12 @@ _BALANCES = f"SELECT fold_total, split_total, {_OF_A_RUN} FROM dpdist_runs WHERE
 _CHARGE_WITHOUT_RUN = """SELECT subject FROM dpdist_heads AS head WHERE what = 'charge' AND NOT EXISTS
     (SELECT 1 FROM dpdist_runs AS run WHERE run.run_id = head.subject AND run.number = head.number)"""
 _SET_BALANCE = "UPDATE dpdist_runs SET total = ?, fold_total = ?, split_total = ? WHERE run_id = ?"
+RECEIPT = (
+    "number", "account", "run_id", "dataset_id", "digest", "epsilon", "delta", "neighbours", "mu", "split", "fold",
+    "charged_at", "user_name", "label", "journal", "library", "unit", "group_size",
+)  # fmt: skip
+"""All that was charged for a run, as others keep it: a ledger that has forgotten the run can charge it again."""
+_RECEIPT = f"SELECT {', '.join(RECEIPT)} FROM dpdist_runs WHERE run_id = ?"
 BIND = "UPDATE dpdist_runs SET journal = ? WHERE run_id = ? AND journal IS NULL"
 _ADD_JOURNAL = """INSERT INTO dpdist_journals (id, path) VALUES (?, ?)
     ON CONFLICT (id) DO UPDATE SET path = excluded.path"""
@@ -137,7 +155,7 @@ _ADD_DATASET = "INSERT INTO dpdist_datasets (dataset_id, account, named) VALUES 
 UNNAMED = "SELECT 1 FROM dpdist_datasets WHERE named = 0 LIMIT 1"
 DATASETS = "SELECT dataset_id FROM dpdist_datasets WHERE account = ? ORDER BY dataset_id"
 SET_UNIT = "UPDATE dpdist_accounts SET unit = ? WHERE account = ?"
-ACCOUNT_OF = "SELECT account FROM dpdist_datasets WHERE dataset_id = ?"
+_ACCOUNT_OF = "SELECT account FROM dpdist_datasets WHERE dataset_id = ?"
 
 
 @dataclass(frozen=True)
@@ -213,16 +231,22 @@ def open_account(db: Any, account: str, dataset_id: str | None = None, named: bo
 
     A dataset has one account for ever: with a second one, its limit would begin anew.
     """
-    on_file = None if dataset_id is None else db.execute(ACCOUNT_OF, (dataset_id,)).fetchone()
+    on_file = None if dataset_id is None else account_of(db, dataset_id)
     if on_file is None:
         db.execute(_ADD_ACCOUNT, (account, utc_now()))
         if dataset_id is not None:
             db.execute(_ADD_DATASET, (dataset_id, account, int(named)))
-    elif on_file[0] != account:
+    elif on_file != account:
         raise LedgerError(
-            f"the dataset {dataset_id!r} is charged to the account {on_file[0]!r} and cannot be charged to {account!r} "
-            f"as well: a limit would begin anew. Open it with account={on_file[0]!r}"
+            f"the dataset {dataset_id!r} is charged to the account {on_file!r} and cannot be charged to {account!r} "
+            f"as well: a limit would begin anew. Open it with account={on_file!r}"
         )
+
+
+def account_of(db: Any, dataset_id: str) -> str | None:
+    """The account that a dataset pays from, None if it has none yet."""
+    row = db.execute(_ACCOUNT_OF, (dataset_id,)).fetchone()
+    return None if row is None else str(row[0])
 
 
 def read_limit(db: Any, account: str) -> tuple[Limit | None, int]:
@@ -234,8 +258,23 @@ def read_limit(db: Any, account: str) -> tuple[Limit | None, int]:
     return limit_of(*terms), number
 
 
+def add_limit(db: Any, account: str, limit: Limit) -> None:
+    """Put a limit in force."""
+    _, number = read_limit(db, account)
+    terms = (limit.budget.epsilon, limit.budget.delta, limit.neighbours.value, limit.composition)
+    db.execute(_ADD_LIMIT, (account, number + 1, utc_now(), *terms))
+
+
 def limit_of(epsilon: float, delta: float, neighbours: str, composition: Composition) -> Limit:
     return Limit(Budget(epsilon, delta), Neighbours(neighbours), composition)
+
+
+def read_receipt(db: Any, run_id: str) -> dict[str, Any]:
+    """The receipt of a run on file, and which ledger gave it."""
+    paid = dict(zip(RECEIPT, db.execute(_RECEIPT, (run_id,)).fetchone(), strict=True))
+    path = db.execute(_JOURNAL_PATH, (paid["journal"],)).fetchone()
+    unit = read_account(db, paid["account"]).unit
+    return {"ledger": heads.read_id(db), "journal_path": path and path[0], "account_unit": unit, **paid}
 
 
 def read_charges(db: Any, account: str) -> list[Charge]:
@@ -330,6 +369,19 @@ def check_journal(db: Any, record: RunRecord, journal_id: str | None) -> None:
         f"the values of the run {record.run_id!r} are kept in the journal with the id {record.journal}, last used at "
         f"{path}, and this is another one, where they would be drawn a second time: name that journal, or restore it. "
         "Nothing was drawn"
+    )
+
+
+def check_may_go_on(db: Any, record: RunRecord) -> None:
+    """Refuse to go on with a run from before the ledger was restored: it could draw a value that was seen again."""
+    restored = db.execute(_RESTORED, (record.run_id,)).fetchone()
+    again = db.execute(_RECALLED, (record.run_id,)).fetchone()
+    if restored is None and (again is None or again[0] != "recall"):
+        return
+    raise Forgotten(
+        f"the run {record.run_id!r} was charged before the ledger was restored from a copy"
+        f"{'' if restored is None else f' ({restored[0]})'}, and which of its values were seen since that copy is not "
+        "on file: it cannot go on, its results are what was released then. Start a new run. Nothing was drawn"
     )
 
 

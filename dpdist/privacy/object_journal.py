@@ -12,8 +12,9 @@ import functools
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable, Iterator
-from urllib.parse import quote
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, unquote
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from dpdist.privacy.heads import Head
 from dpdist.privacy.journal import decoded, encoded
 
 _DIGITS = 10
+_RECEIPT = "receipt"
 _ID, _LEDGERS = "journal=id", "ledgers="  # no run is called so: its name would be quoted
 
 
@@ -74,13 +76,30 @@ class ObjectJournal:
         _, ledger, number = key.rsplit("/", 2)
         return Head(ledger, int(number), token.decode())
 
-    def remember(self, head: Head) -> None:
-        """Keep a head, unless a newer one of that ledger is known; an object each, as many are told at once."""
+    def remember(self, head: Head, receipt: Mapping[str, Any] | None = None) -> None:
+        """Keep a head, unless a newer one of that ledger is known; an object each, as many are told at once.
+
+        And what was charged for a run.
+        """
         folder = f"{_LEDGERS}/{head.ledger}"
         key = f"{folder}/{head.number:0{_DIGITS}d}"
         with _explained(self.path):
             self._objects.create(key, head.token.encode())
             self._objects.delete([older for older in self._objects.listed(folder) if older < key])
+            if receipt is not None:
+                self._objects.put(f"{quote(str(receipt['run_id']), safe='')}/{_RECEIPT}", json.dumps(receipt).encode())
+
+    def charged(self) -> dict[str, dict[str, Any] | None]:
+        """Return the runs that it keeps something of, with what was charged for each; None: it was not told."""
+        found: dict[str, dict[str, Any] | None] = {}
+        with _explained(self.path):
+            for key in self._objects.listed():
+                folder, _, name = key.rpartition("/")
+                if name == _RECEIPT:
+                    found[unquote(folder)] = json.loads(self._objects.get(key) or b"null")
+                elif name.startswith("value-"):
+                    found.setdefault(unquote(folder))
+        return found
 
     @property
     def called(self) -> str:

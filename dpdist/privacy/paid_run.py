@@ -24,7 +24,8 @@ outside of both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -121,7 +122,7 @@ class PaidRun:
             journal=self._journal,
             label=label,
         )
-        self._tell(self._everybody())
+        self._tell(self._everybody(), self._ledger.receipt(self.run_id))
 
     def value(self, release_id: str) -> np.ndarray | None:
         """The value of a release that was drawn before; None if there is none. It is committed from now on."""
@@ -168,11 +169,11 @@ class PaidRun:
         journal = [] if self._ledger.keeps(self._journal) else [self._journal]
         return [*self._witnesses, *journal]
 
-    def _tell(self, witnesses: Sequence[Witness]) -> None:
+    def _tell(self, witnesses: Sequence[Witness], receipt: Mapping[str, Any] | None = None) -> None:
         if witnesses:
             head = self._ledger.head()
             for witness in witnesses:
-                witness.remember(head)
+                witness.remember(head, receipt)
 
     def _opened(self) -> ReleasedValues:
         assert self._run is not None

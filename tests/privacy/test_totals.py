@@ -10,6 +10,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -20,14 +21,15 @@ from dpdist.engine.doctor_places import examine_ledger
 from dpdist.errors import BudgetError, BudgetExceeded
 from dpdist.privacy import sqlite
 from dpdist.privacy.accounting import gdp_mu
-from dpdist.privacy.budget import Budget
-from dpdist.privacy.filter import Charge
+from dpdist.privacy.budget import Budget, Neighbours
+from dpdist.privacy.filter import Charge, Limit, check_fits, left, total
 from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.ledger_records import check_sums
 from dpdist.privacy.totals import NOTHING, Sums, balances, decoded, encoded
 from tests.postgres import PostgresServer
 
 PROCESSES = multiprocessing.get_context("forkserver")
+REPLACE = Neighbours.REPLACE_ONE
 PROCESSES.set_forkserver_preload(["dpdist.privacy.ledger", "dpdist.privacy.journal"])
 
 
@@ -117,6 +119,16 @@ def test_a_sum_that_no_number_holds_is_refused() -> None:
     with pytest.raises(BudgetError, match="more than a number can hold"):
         ledger.open_run("d", "b", "p", Charge(1e308))
     assert ledger.spent("d").epsilon == 1e308 and ledger.run("b") is None
+
+
+def test_where_a_mu_is_unknown_the_gaussian_rule_lets_nothing_more_in() -> None:
+    limit = Limit(Budget(3.0, 1e-5), REPLACE, "gaussian")
+    unknown = Sums(Fraction(1), Fraction(0), None)  # only a ledger that was put together again can have it
+    one = Charge(0.1, 1e-7, mu=0.01)
+    assert left(limit, total(limit, unknown)).mu == 0
+    with pytest.raises(BudgetExceeded):
+        check_fits("d", limit, one, unknown, unknown.plus(Sums.of(one)))
+    check_fits("d", limit, one, NOTHING, Sums.of(one))
 
 
 # -- noticed ------------------------------------------------------------------------------------------------------
