@@ -42,6 +42,10 @@ class LedgerUnavailable(LedgerError, Unavailable):
     """The database of the ledger or of the journal is away, or locked by another process."""
 
 
+class Forgotten(LedgerError):
+    """A ledger, a journal or the record of a run has lost, or is not, what another of them remembers: restore it."""
+
+
 class Fenced(DpdistError):
     """Another process has taken over this run; this one must stop before it draws any noise."""
 

@@ -59,6 +59,20 @@ class PostgresServer:
         if (self.data / "postmaster.pid").exists():
             self._run("pg_ctl", "-D", str(self.data), "-m", mode, "-w", "stop")
 
+    def back_up(self) -> None:
+        """Keep a copy of all that the server has on its disk now, in place of an earlier copy."""
+        self._swap(self.data, self.root / "copy")
+
+    def restore(self) -> None:
+        """Put the copy back: whatever was committed since is forgotten."""
+        self._swap(self.root / "copy", self.data)
+
+    def _swap(self, source: Path, target: Path) -> None:
+        self.stop()
+        shutil.rmtree(target, ignore_errors=True)
+        subprocess.run(["cp", "-a", str(source), str(target)], check=True)
+        self.start()
+
     def remove(self) -> None:
         self.stop("immediate")
         shutil.rmtree(self.root, ignore_errors=True)

@@ -22,7 +22,7 @@ RELATIONS = {
     "add-or-remove-one": "add-or-remove-one: one privacy unit's data added or removed; the number of rows is private",
 }
 _SHOW_TITLES = {
-    "dataset": "Dataset",
+    "account": "Account",
     "runs": "Runs",
     "spent_epsilon": "Spent epsilon",
     "spent_delta": "delta",
@@ -33,7 +33,7 @@ _SHOW_TITLES = {
     "composition": "Rule",
     "last_run": "Last run",
 }
-SHOW_COLUMNS = [*_SHOW_TITLES, "neighbours"]
+SHOW_COLUMNS = [*_SHOW_TITLES, "neighbours", "unit"]
 _RUN_TITLES = {
     "when": "When",
     "by": "By",
@@ -43,7 +43,8 @@ _RUN_TITLES = {
     "n_releases": "Releases",
     "label": "Label",
 }
-RUN_COLUMNS = ["when", "by", "run", "label", "epsilon", "delta", "mu", "neighbours", "split", "fold", "n_releases"]
+RUN_COLUMNS = ["when", "by", "run", "dataset", "label"]
+RUN_COLUMNS += ["epsilon", "delta", "mu", "neighbours", "unit", "split", "fold", "n_releases"]
 RELEASE_TITLES = {
     "index": "No.",
     "name": "Release",
@@ -57,21 +58,24 @@ RELEASE_TITLES = {
 # -- records to plain data ----------------------------------------------------------------------------------------
 
 
-def account_of(book: Ledger, dataset_id: str) -> dict[str, Any]:
+def account_of(book: Ledger, name: str) -> dict[str, Any]:
     from dpdist.privacy.filter import left, total
+    from dpdist.privacy.totals import NOTHING
 
-    limits, runs = book.limits(dataset_id), book.history(dataset_id)
+    limits, runs = book.limits(name), book.history(name)
     limit = limits[-1][1] if limits else None
-    spent = total(limit, [run.charge for run in runs])
+    spent = total(limit, runs[-1].total if runs else NOTHING)
     remaining = None if limit is None else left(limit, spent)
     relation = limit.neighbours if limit else runs[0].charge.neighbours if runs else None
     return {
-        "dataset": dataset_id,
+        "account": name,
+        "datasets": book.datasets(name),
         "limit": limit and {"epsilon": limit.budget.epsilon, "delta": limit.budget.delta},
         "spent": {"epsilon": spent.epsilon, "delta": spent.delta},
         "left": remaining and {"epsilon": remaining.epsilon, "delta": remaining.delta},
         "composition": limit.composition if limit else "basic",
         "neighbours": relation and relation.value,
+        "unit": book.account(name).unit,
         "runs": len(runs),
         "last_run": runs[-1].when if runs else None,
         "limits": [limit_of(when, each) for when, each in limits],
@@ -88,10 +92,15 @@ def limit_of(when: str, limit: Limit) -> dict[str, Any]:
     }
 
 
+def event_of(when: str, what: str, why: str) -> dict[str, Any]:
+    return {"when": when, "what": what, "why": why}
+
+
 def run_of(record: RunRecord) -> dict[str, Any]:
     charge = record.charge
     return {
         "run": record.run_id,
+        "dataset": record.dataset_id,
         "when": record.when,
         "by": record.user,
         "label": record.label,
@@ -99,6 +108,7 @@ def run_of(record: RunRecord) -> dict[str, Any]:
         "delta": charge.delta,
         "mu": charge.mu,
         "neighbours": charge.neighbours.value,
+        "unit": record.unit,
         "split": charge.split,
         "fold": charge.fold,
         "n_releases": len(record.releases),
@@ -138,7 +148,9 @@ def all_accounts_text(path: str, accounts: Sequence[dict[str, Any]]) -> str:
 
 def account_text(path: str, account: dict[str, Any]) -> str:
     limit, spent, runs = account["limit"], account["spent"], account["runs"]
-    lines = [("Dataset", account["dataset"]), ("Ledger", path)]
+    lines = [("Account", account["account"]), ("Ledger", path)]
+    if account["datasets"] not in ([], [account["account"]]):
+        lines.append(("Datasets", ", ".join(account["datasets"])))
     if limit:
         lines.append(("Limit", f"{cost(**limit)}; set {moment(account['limits'][-1]['when'])}"))
     else:
@@ -150,9 +162,11 @@ def account_text(path: str, account: dict[str, Any]) -> str:
     lines.append(("Rule", RULES[account["composition"]]))
     if account["neighbours"]:
         lines.append(("Neighbours", RELATIONS[account["neighbours"]]))
+    if account["unit"]:
+        lines.append(("Unit", f"it is about {_subject(account['unit'])}"))
     text = as_list(lines)
     if runs:
-        text += f"\n\n{_meaning(spent, account['neighbours'])}"
+        text += f"\n\n{_meaning(spent, account['neighbours'], account['unit'])}"
     earlier = [
         each
         for each in account["limits"]
@@ -167,34 +181,49 @@ def account_text(path: str, account: dict[str, Any]) -> str:
     return text
 
 
-def _meaning(spent: dict[str, float], neighbours: str) -> str:
+def _subject(unit: str | None) -> str:
+    parts = {"label": "the label of one row (the features are taken for public)", "answer": "one answer of one row"}
+    return parts.get(unit or "", f"all data of one {unit or 'privacy unit'}")
+
+
+def _meaning(spent: dict[str, float], neighbours: str, unit: str | None) -> str:
     change = "Replacing" if neighbours == "replace-one" else "Adding or removing"
     other = " by any other" if neighbours == "replace-one" else ""
     factor = f" = {math.exp(spent['epsilon']):.4g}" if spent["epsilon"] < 300 else ""
     but = f", up to a probability of {spent['delta']:.6g}" if spent["delta"] else ""
     return (
-        f"What this means: {change.lower()} all data of one privacy unit{other} changes the probability of anything\n"
+        f"What this means: {change.lower()} {_subject(unit)}{other} changes the probability of anything\n"
         f"that was released by at most a factor e^{spent['epsilon']:.6g}{factor}{but}. Runs with a fixed\n"
         "random_state are charged too, but are simulations without this guarantee."
     )
 
 
 def history_text(
-    dataset_id: str, runs: Sequence[dict[str, Any]], limits: Sequence[dict[str, Any]], releases: bool
+    account: str,
+    runs: Sequence[dict[str, Any]],
+    limits: Sequence[dict[str, Any]],
+    events: Sequence[dict[str, Any]],
+    releases: bool,
 ) -> str:
-    parts = [f"Runs on {dataset_id}, oldest first" if runs else f"No run was ever charged to {dataset_id}."]
+    parts = [f"Runs of the account {account}, oldest first" if runs else f"No run was ever charged to {account}."]
     rows = [{**run, "when": moment(run["when"]), "by": run["by"] or "not recorded"} for run in runs]
+    titles = _RUN_TITLES
+    if len({run["dataset"] for run in runs}) > 1:
+        titles = {**_RUN_TITLES, "dataset": "Dataset"}
     if releases:
         for run in rows:
             lines = [{**line, "recorded": moment(line["recorded"])} for line in run["releases"]]
             table = as_table(lines, RELEASE_TITLES) if lines else "No release was made."
-            parts.append(f"{as_table([run], _RUN_TITLES)}\n\n{_indented(table)}")
+            parts.append(f"{as_table([run], titles)}\n\n{_indented(table)}")
     elif rows:
-        parts.append(as_table(rows, _RUN_TITLES))
+        parts.append(as_table(rows, titles))
     if limits:
-        titles = {"when": "Limit set", "epsilon": "Epsilon", "delta": "Delta", "composition": "Rule"}
-        titles["neighbours"] = "Neighbours"
-        parts.append(as_table([{**limit, "when": moment(limit["when"])} for limit in limits], titles))
+        of_limits = {"when": "Limit set", "epsilon": "Epsilon", "delta": "Delta", "composition": "Rule"}
+        of_limits["neighbours"] = "Neighbours"
+        parts.append(as_table([{**limit, "when": moment(limit["when"])} for limit in limits], of_limits))
+    if events:
+        shown = [{**event, "when": moment(event["when"])} for event in events]
+        parts.append(as_table(shown, {"when": "Of the ledger", "what": "What", "why": "By"}))
     return "\n\n".join(parts)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpdist.cli import Commands
+from dpdist.cli import Commands, keeping
 from dpdist.cli.accounts import (
     RELATIONS,
     RELEASE_TITLES,
@@ -20,12 +20,13 @@ from dpdist.cli.accounts import (
     account_of,
     account_text,
     all_accounts_text,
+    event_of,
     flat,
     history_text,
     limit_of,
     run_of,
 )
-from dpdist.cli.info import stored_id
+from dpdist.cli.info import stored_account
 from dpdist.cli.output import as_csv, as_json, cost, deliver
 from dpdist.errors import DataError
 
@@ -43,12 +44,6 @@ def _options(*options: Callable[..., Any]) -> Callable[..., Any]:
     return decorate
 
 
-_ledger = click.option(
-    "--ledger",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="The ledger, a file or postgresql://USER@HOST/DATABASE. Default: $DPDIST_LEDGER, else this account's file.",
-)
 _printing = _options(
     click.option(
         "--format",
@@ -71,10 +66,11 @@ def command() -> None:
 
     Every run has a cost, a pair (epsilon, delta): by how much it can at most tell about the data of one person (one
     privacy unit). The ledger, a file, charges the cost before anything is released, and refuses a run that does not
-    fit into the limit of the dataset. Copies of a dataset share one account: it goes by the random id that the dataset
-    carries.
+    fit into the limit of the account. A dataset names its account ('dpdist ingest --account'), so that several tables
+    about the same people share one; without a name it has one of its own, which its copies share, called like its id.
 
-    DATASET is a path or URL of a stored dataset, or an id that the ledger knows. Reading an account changes nothing.
+    DATASET is a path or URL of a stored dataset, the name of an account, or the id of a dataset that the ledger knows.
+    Reading an account changes nothing.
 
     \b
     Examples:
@@ -83,12 +79,13 @@ def command() -> None:
       dpdist budget show flights.zarr                        spent, left, limit
       dpdist budget history flights.zarr                     who ran what, and when
       dpdist budget history flights.zarr --releases --format csv --output releases.csv
+      dpdist budget backup /backups/ledger-2026-11-19.sqlite
     """
 
 
 @command.command("show", short_help="Show what is spent, what is left, and the limit.")
 @click.argument("dataset", type=click.Path(), required=False)
-@_ledger
+@keeping.ledger_option
 @_printing
 def show(dataset: str | None, ledger: str | None, form: str, json_: bool, output: str | None) -> None:
     """Show what was spent on DATASET, what is left, and the limit; without DATASET, for every account of the ledger.
@@ -104,8 +101,8 @@ def show(dataset: str | None, ledger: str | None, form: str, json_: bool, output
     """
     with _existing(ledger) as book:
         if dataset is None:
-            accounts = [account_of(book, known) for known in book.datasets()]
-            whole: Any = {"ledger": book.path, "datasets": accounts}
+            accounts = [account_of(book, known) for known in book.accounts()]
+            whole: Any = {"ledger": book.path, "accounts": accounts}
             text = all_accounts_text(book.path, accounts)
         else:
             accounts = [account_of(book, _find(book, dataset))]
@@ -133,14 +130,20 @@ def show(dataset: str | None, ledger: str | None, form: str, json_: bool, output
     type=click.Choice(list(RELATIONS)),
     help="Which datasets a run must make hard to tell apart. Default: as before, or replace-one.",
 )
-@click.option("--new", is_flag=True, help="DATASET is an id; open an account if the ledger has none of that id.")
-@_ledger
+@click.option(
+    "--unit",
+    metavar="UNIT",
+    help="What the limit is about: row, label, answer, or an owner of rows (patient). Default: as in the dataset.",
+)
+@click.option("--new", is_flag=True, help="DATASET is a name; open an account if the ledger has none of that name.")
+@keeping.ledger_option
 def set_(
     dataset: str,
     epsilon: float,
     delta: float,
     composition: Composition | None,
     neighbours: str | None,
+    unit: str | None,
     new: bool,
     ledger: str | None,
 ) -> None:
@@ -150,27 +153,44 @@ def set_(
     people in the data to the new limit. Earlier limits stay on file (see 'dpdist budget history').
 
     The rule 'basic' adds epsilons and deltas and takes any run. 'gaussian' lets more runs into the same limit, and
-    takes only runs whose noise is all Gaussian, on all rows or on fixed parts of them (no sampling). Rule and
-    neighbours cannot change any more once something is charged.
+    takes only runs whose noise is all Gaussian, on all rows or on fixed parts of them (no sampling). Rule,
+    neighbours and unit cannot change any more once something is charged.
+
+    A limit about labels is for data whose features are public: it takes methods with private labels, which a limit
+    about rows refuses, because they do not protect the rest of a row.
 
     \b
     Examples:
       dpdist budget set flights.zarr --epsilon 3 --delta 1e-5
       dpdist budget set flights.zarr --epsilon 3 --delta 1e-5 --composition gaussian
-      dpdist budget set survey-2026 --new --epsilon 1 --delta 1e-6   # named by dataset_id=
+      dpdist budget set survey-2026 --new --epsilon 1 --delta 1e-6   # named by account= or dataset_id=
     """
+    from dpdist.data import Dataset
+    from dpdist.engine.memory import DatasetMemory
     from dpdist.privacy.budget import Budget, Neighbours
     from dpdist.privacy.ledger import Ledger
 
     budget = Budget(epsilon, delta)  # a wrong number is refused before any file is made
     with contextlib.closing(Ledger(ledger)) as book:
         named = _find_or_name(book, dataset, new)
+        stored = Dataset.open(dataset) if _is_place(dataset) else None
+        memory = None if stored is None else DatasetMemory(stored, named, book)
+        if memory is not None and (head := memory.remembered(book.id)) is not None:
+            book.check_remembered(head, memory.called)
         before = account_of(book, named)
         relation = Neighbours(neighbours or before["neighbours"] or "replace-one")
         rule: Composition = composition or (before["composition"] if before["limit"] else "basic")
-        book.set_limit(named, budget, neighbours=relation, composition=rule)
+        if unit is None and before["unit"] is None and stored is not None:
+            unit = stored.schema.unit
+        book.set_limit(named, budget, neighbours=relation, composition=rule, unit=unit)
         account = account_of(book, named)
         lines = [account_text(book.path, account)]
+        if memory is not None:
+            memory.remember(book.head())
+            if memory.is_missing:
+                lines.append(
+                    f"{dataset} cannot be written, so the ledger alone remembers this limit: keep it, and copies of it."
+                )
     old, spent = before["limit"], account["spent"]
     if old and (epsilon > old["epsilon"] or delta > old["delta"]):
         lines.append(f"The limit was raised (it was {cost(**old)}): the promise is now the new, weaker one.")
@@ -182,10 +202,11 @@ def set_(
 @command.command("history", short_help="List who ran what, when, and at what cost.")
 @click.argument("dataset", type=click.Path())
 @click.option("--releases", is_flag=True, help="List every release of every run, with its noise.")
-@_ledger
+@keeping.ledger_option
 @_printing
 def history(dataset: str, releases: bool, ledger: str | None, form: str, json_: bool, output: str | None) -> None:
-    """Show every run on DATASET: when, by whom, under which name, at what cost; and the limits that were set.
+    """Show every run on DATASET: when, by whom, under which name, at what cost; the limits that were set, and when the
+    ledger was restored or an account was moved.
 
     'By' is the account and the machine that the run was started on. A run appears when it is charged, which is before
     its first release; one that failed afterwards stays charged, and can be resumed under its name at no cost.
@@ -205,19 +226,20 @@ def history(dataset: str, releases: bool, ledger: str | None, form: str, json_: 
         named = _find(book, dataset)
         limits = [limit_of(when, limit) for when, limit in book.limits(named)]
         runs = [run_of(record) for record in book.history(named)]
+        events = [event_of(*event) for event in book.events()]
         path = book.path
     match "json" if json_ else form:
         case "json":
             if not releases:
                 runs = [{key: value for key, value in run.items() if key != "releases"} for run in runs]
-            text = as_json({"ledger": path, "dataset": named, "limits": limits, "runs": runs})
+            text = as_json({"ledger": path, "account": named, "limits": limits, "runs": runs, "events": events})
         case "csv" if releases:
             lines = [{**run, **release} for run in runs for release in run["releases"] or [{}]]
             text = as_csv(lines, [*RUN_COLUMNS, *RELEASE_TITLES])
         case "csv":
             text = as_csv(runs, RUN_COLUMNS)
         case _:
-            text = history_text(named, runs, limits, releases)
+            text = history_text(named, runs, limits, events, releases)
     deliver(text, output)
 
 
@@ -235,24 +257,25 @@ def _is_place(dataset: str) -> bool:
 
 
 def _find(book: Ledger, dataset: str) -> str:
-    """Return the id that the user means by a path, a URL or an id."""
-    known = book.datasets()
-    if dataset in known:
+    """Return the account that the user means by a path, a URL, the id of a dataset or a name."""
+    known = book.accounts()
+    named = dataset if dataset in known else book.account_of(dataset)
+    if named is not None:
         carried = None
         if _is_place(dataset):
             with contextlib.suppress(DataError):
-                carried = stored_id(dataset)
-        if carried not in (None, dataset):
+                carried = stored_account(dataset)
+        if carried not in (None, named):
             raise DataError(
-                f"{dataset!r} is both an id of the ledger and a store that carries another id ({carried}); write "
-                f"./{dataset} for the store, or {carried} for its id"
+                f"{dataset!r} is both a name in the ledger and a store that pays from another account ({carried}); "
+                f"write ./{dataset} for the store, or {carried} for its account"
             )
-        return dataset
+        return named
     if not _is_place(dataset):
         near = difflib.get_close_matches(dataset, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "'dpdist budget show' lists the accounts"
-        raise DataError(f"there is no dataset at {dataset!r} and no account of that id in {book.path}; {hint}")
-    carried = stored_id(dataset)
+        raise DataError(f"there is no dataset at {dataset!r} and no account of that name in {book.path}; {hint}")
+    carried = stored_account(dataset)
     if carried is None:
         raise DataError(
             f"the store {dataset!r} carries no id yet, so nothing was ever charged to it under one. It gets an id when "
@@ -263,15 +286,20 @@ def _find(book: Ledger, dataset: str) -> str:
 
 def _find_or_name(book: Ledger, dataset: str, new: bool) -> str:
     """The same for an account that may be new; a store without an id is given one."""
-    if new and not _is_place(dataset):
-        return dataset
-    if dataset not in book.datasets() and _is_place(dataset) and stored_id(dataset) is None:
-        from dpdist.data import Dataset
+    from dpdist.data import Dataset
+    from dpdist.privacy.budget import check_account
 
-        return Dataset.open(dataset).id
+    if new and not _is_place(dataset):
+        return book.account_of(dataset) or check_account(dataset)
+    if dataset not in book.accounts() and _is_place(dataset) and stored_account(dataset) is None:
+        return Dataset.open(dataset).account
     try:
         return _find(book, dataset)
     except DataError as error:
         if not _is_place(dataset):
-            error.add_note("To open an account for a dataset that is named by its id (dataset_id=), add --new.")
+            error.add_note("To open an account of that name (account=, or the id of a dataset), add --new.")
         raise
+
+
+for _kept in (keeping.backup, keeping.restore):
+    command.add_command(_kept)

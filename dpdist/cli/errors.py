@@ -6,7 +6,7 @@ code  when
 0     done
 1     a bug in dpdist
 2     the command, a file or a setting is wrong (any `DpdistError`)
-3     refused by the ledger (`BudgetExceeded`, `Fenced`)
+3     refused by the ledger (`BudgetExceeded`, `Fenced`, `Forgotten`)
 75    away for longer than it is waited for, so try again (any `Unavailable`)
 130   interrupted (Ctrl-C)
 141   whoever read the output stopped reading (as in ``dpdist ... | head``)
@@ -34,7 +34,7 @@ from typing import Any
 
 import click
 
-from dpdist.errors import BudgetExceeded, DpdistError, Fenced, Unavailable
+from dpdist.errors import BudgetExceeded, DpdistError, Fenced, Forgotten, Unavailable
 
 DONE, BUG, WRONG, REFUSED, TRY_AGAIN = 0, 1, 2, 3, os.EX_TEMPFAIL
 INTERRUPTED, UNREAD = 128 + signal.SIGINT, 128 + signal.SIGPIPE
@@ -122,7 +122,7 @@ def report(error: BaseException) -> int:
             return WRONG
         case DpdistError():
             _say(str(error) or type(error).__name__, error)
-            if isinstance(error, BudgetExceeded | Fenced):
+            if isinstance(error, BudgetExceeded | Fenced | Forgotten):
                 return REFUSED
             return TRY_AGAIN if isinstance(error, Unavailable) else WRONG
         case KeyboardInterrupt() | click.Abort():

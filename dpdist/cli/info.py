@@ -39,13 +39,13 @@ def open_read_only(location: str) -> zarr.Group:
     )
 
 
-def stored_id(location: str) -> str | None:
-    """Return the id that a store carries, None if it has never been given one; writes nothing."""
+def stored_account(location: str) -> str | None:
+    """Return the account that a store pays from, None if it has never been given an id; writes nothing."""
     from dpdist.data.schema import ATTRIBUTE, Schema
     from dpdist.data.stores import shown
 
     attributes = open_read_only(location).attrs.get(ATTRIBUTE)
-    return None if attributes is None else Schema.from_attributes(attributes, shown(location)).id
+    return None if attributes is None else Schema.from_attributes(attributes, shown(location)).pays_from
 
 
 def describe(location: str) -> tuple[Dataset, dict[str, Any]]:
@@ -56,12 +56,13 @@ def describe(location: str) -> tuple[Dataset, dict[str, Any]]:
     from dpdist.data import Dataset
     from dpdist.data.schema import ATTRIBUTE
     from dpdist.data.stores import shown
+    from dpdist.engine.memory import noted_head
 
     group = open_read_only(location)
     has_id = ATTRIBUTE in group.attrs
     # A store without an id would be given one at this opening; with a read-only group and a name that stays out.
     dataset = Dataset.open(group) if has_id else Dataset.open(group, dataset_id="none")
-    schema = dataset.schema
+    schema, known = dataset.schema, noted_head(dataset)
     counted = schema.units.counted
     # Sizes are those of the schema: how many bytes the chunks take tells counts of values, and labels letter by letter.
     arrays = {
@@ -76,6 +77,8 @@ def describe(location: str) -> tuple[Dataset, dict[str, Any]]:
         "location": shown(group),
         "id": dataset.id if has_id else None,
         "edition": schema.edition,
+        "account": dataset.account if has_id else None,
+        "ledger": None if known is None else {"id": known[0].ledger, "path": known[1].get("path")},
         "n_rows": dataset.n_rows if counted else None,
         "unit": schema.unit,
         "max_rows_per_unit": schema.max_rows_per_unit,
@@ -98,13 +101,13 @@ def command(dataset: str, verify: bool, json_: bool) -> None:
     """Show what is public about DATASET, a Zarr group at a path or URL.
 
     This is the schema: the arrays with their shapes, types and columns, whose data one privacy unit is, how the
-    order of the rows came about, how the rows are cut into partitions, the random id under which the ledger keeps
-    the account of the dataset, and the random edition that rows get when they are written: no run goes on with
-    those of another. No value is shown, nor how many bytes the store takes, which would tell counts of values (of
-    strings 16 bytes are counted each); and nothing is written. The number of rows is public where neighbours are
-    made by replacing one unit's data; keep it to yourself where they are made by adding or removing one. It is
-    private, and not shown, where one unit may own any number of rows up to a bound: 'dpdist ingest --unit' writes
-    equally many of each, so that it is public again.
+    order of the rows came about, how the rows are cut into partitions, the random id, the account of the ledger that
+    pays for what is learned, and the random edition that rows get when they are written: no run goes on with those of
+    another. No value is shown, nor how many bytes the store takes, which would tell counts of values (of strings 16
+    bytes are counted each); and nothing is written. The number of rows is public where neighbours are made by
+    replacing one unit's data; keep it to yourself where they are made by adding or removing one. It is private, and
+    not shown, where one unit may own any number of rows up to a bound: 'dpdist ingest --unit' writes equally many of
+    each, so that it is public again.
 
     With --verify every chunk is read and decoded as well. This finds chunks that are missing, cut short, or do not
     match their checksum (datasets that dpdist wrote have checksums; a flipped bit in another store may pass). Exit
@@ -152,6 +155,8 @@ def _text(facts: dict[str, Any]) -> str:
     lines = [
         ("Dataset", facts["location"]),
         ("Id", facts["id"] or no_id),
+        ("Account", facts["account"] or "none yet"),
+        *([] if facts["ledger"] is None else [("Limited by", "the ledger {path}, id {id}".format(**facts["ledger"]))]),
         *([("Edition", facts["edition"])] if facts["edition"] else []),
         ("Rows", rows),
         ("Privacy unit", str(units)),

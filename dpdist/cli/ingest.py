@@ -133,7 +133,10 @@ def _once(what: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     show_default=True,
     help="How the order of the rows came about; with --unit that of the units is permuted.",
 )
-@click.option("--dataset-id", help="Id under which the ledger keeps the account; by default a random one.")
+@click.option("--dataset-id", help="Public name of the dataset for ever; by default a random one.")
+@click.option(
+    "--account", help="Account of the ledger that pays, shared by all data about the same people; default: its own."
+)
 @click.option("--partition-rows", type=click.IntRange(min=1), help="Rows of a chunk; by default about 16 MiB.")
 @click.option(
     "--compression",
@@ -216,6 +219,7 @@ def _facts(done: Ingested) -> dict[str, Any]:
     return {
         "path": done.path,
         "id": schema.id,
+        "account": schema.pays_from,
         "n_rows": schema.n_rows,
         "arrays": {name: {"dtype": spec.dtype, "shape": list(spec.shape)} for name, spec in schema.arrays.items()},
         "columns": {name: list(columns) for name, columns in schema.columns.items()},
@@ -231,6 +235,8 @@ def _text(done: Ingested) -> str:
     schema = done.schema
     arrays = ", ".join(f"{name} {spec.dtype} {spec.shape}" for name, spec in schema.arrays.items())
     lines = [f"{done.path}: {schema.n_rows:,} rows ({arrays}), id {schema.id}"]
+    if schema.account is not None:
+        lines.append(f"  pays from the account {schema.account}")
     lines += [f"  {name}: {', '.join(columns)}" for name, columns in schema.columns.items()]
     lines.append(f"For the curator only: {done.rows_read:,} rows were read, {sum(done.bad.values()):,} were bad")
     lines += [f"  {count:,}: {reason}" for reason, count in done.bad.items()]

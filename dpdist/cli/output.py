@@ -127,7 +127,7 @@ def _inert(value: Any) -> Any:
     """What a spreadsheet shows and does not compute."""
     if not isinstance(value, str):
         return value
-    text = _clean(value)
+    text = _clean(value).replace(";", ",")  # where cells are parted by semicolons, what follows one begins another
     return f"'{text}" if text.lstrip().startswith(_OPERATORS) else text
 
 

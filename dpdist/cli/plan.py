@@ -54,6 +54,8 @@ def as_text(record: dict[str, Any]) -> str:
     facts, data = [("Method", f"{record['id']}: {record['title']} ({record['estimator']})")], record["data"]
     rows = "" if data["n_rows"] is None else f", {data['n_rows']:,} rows"
     facts.append(("Data", f"{data['source']}{rows}, {data['n_features']:,} features"))
+    if data["account"] is not None:
+        facts.append(("Account", data["account"]))
     facts.append(("Releases", f"{record['releases']:,}, in {record['passes']:g} passes over the data"))
     facts += _memory(record.get("memory")) + _scale(record.get("scale")) + _budget(record)
     lines = [as_list(facts), "", _items(record["plan"]["items"]), "", *wrapped(record["guarantee"]["text"])]

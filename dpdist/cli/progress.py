@@ -85,7 +85,7 @@ class Tally:
         self.part = 0.0
         self.rows_per_second: float | None = None
         self.budget = ""
-        self._dataset_id = ""
+        self._run_id = ""
         self._n_rows: int | None = None
         self._pace: tuple[float, float] | None = None  # seconds a round, and when that was found; read by a thread
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT + 1)
@@ -98,7 +98,7 @@ class Tally:
                 self._clear()
                 self.stage, self.planned = "planned", event.plan.n_releases
                 self.budget = f"to be charged: {cost(event.plan.spent.epsilon, event.plan.spent.delta)}"
-                self._dataset_id, self._n_rows = event.dataset_id, event.n_rows
+                self._run_id, self._n_rows = event.run_id, event.n_rows
             case Loading():
                 self.stage = "reading the data"
             case Charged():
@@ -151,7 +151,7 @@ class Tally:
     def _rest(self) -> str:
         rest = None
         with contextlib.suppress(DpdistError):  # a display does not stop a run
-            rest = self._left(self._dataset_id) if self._left else None
+            rest = self._left(self._run_id) if self._left else None
         return "" if rest is None else f"; left of the dataset's limit: {cost(rest.epsilon, rest.delta)}"
 
 

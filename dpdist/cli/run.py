@@ -118,7 +118,7 @@ class Course:
             return ["It was a run on generated data without an output directory, so there is nothing to resume."]
         try:
             with hurried():
-                charged = is_charged(ledger, planned.dataset_id, planned.run_id)
+                charged = is_charged(ledger, planned.run_id)
         except DpdistError:
             return [f"Whether it was charged is on file in {ledger}, which cannot be read now."]
         if not charged:
@@ -131,12 +131,12 @@ class Course:
 
 
 class _Left:
-    """What is left of the limit of a dataset."""
+    """What is left of the limit of the account that a run was charged to."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
 
-    def __call__(self, dataset_id: str) -> Amount | None:
+    def __call__(self, run_id: str) -> Amount | None:
         from dpdist.pipeline.account import ledger_path
         from dpdist.privacy.ledger import Ledger
 
@@ -144,7 +144,8 @@ class _Left:
         if path is None:
             return None
         with closing(Ledger.existing(path)) as ledger:
-            return ledger.remaining(dataset_id)
+            run = ledger.run(run_id)
+            return None if run is None else ledger.remaining(run.account)
 
 
 def summary(record: dict[str, Any], output: str | None) -> str:
@@ -160,6 +161,7 @@ def summary(record: dict[str, Any], output: str | None) -> str:
     facts = [
         ("Method", f"{record['id']}: {record['title']} ({record['estimator']})"),
         ("Data", f"{dataset['source']}{rows}, id {dataset['id']}"),
+        ("Account", dataset["account"]),
         ("Rounds", f"{record['rounds']:,}, {record['passes']:g} passes over the data, {record['seconds']:.2g} s"),
         ("Spent", f"before {cost(**budget['before'])}; after {cost(**budget['after'])}; {limit}"),
         ("Released", ", ".join(released)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,11 +51,19 @@ class Dataset:
     [(0, 5), (5, 10)]
     """
 
-    def __init__(self, sources: Mapping[str, Source], schema: Schema, location: str, anonymous: bool = False) -> None:
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        schema: Schema,
+        location: str,
+        anonymous: bool = False,
+        stored: Stored | None = None,
+    ) -> None:
         self._sources = dict(sources)
         self._schema = schema
         self._location = location
         self._anonymous = anonymous
+        self._stored = stored
 
     @classmethod
     def open(
@@ -64,6 +72,7 @@ class Dataset:
         *,
         arrays: Iterable[str] | None = None,
         dataset_id: str | None = None,
+        account: str | None = None,
         storage_options: dict[str, Any] | None = None,
     ) -> Dataset:
         """Open a Zarr group (format 2 or 3, sharded or not, any codec that zarr knows).
@@ -79,6 +88,8 @@ class Dataset:
             The stable public name of a dataset in a store without one; never a hash of the content. A store that dpdist
             did not write gets this id, or a random one, at its first opening. It is kept in the group attributes; a
             read-only store needs it given every time. Open it once before several processes share it.
+        account : str, optional
+            The account of such a dataset, kept beside its id: see `from_arrays`.
         storage_options : dict, optional
             Passed to zarr together with a URL.
 
@@ -87,7 +98,7 @@ class Dataset:
         DataError
             When the group cannot be opened, its arrays do not form a dataset, or no stable id can be had.
         """
-        group = _open_group(store, storage_options)
+        group = Stored(store, storage_options).read()
         found = zarr_arrays(group, shown(group))
         attributes = group.attrs.get(ATTRIBUTE)
         known = None if attributes is None else Schema.from_attributes(attributes, shown(group))
@@ -99,12 +110,12 @@ class Dataset:
         sources = {name: ZarrSource(name, found[name], complete) for name in names}
         specs = {name: source.spec for name, source in sources.items()}
         if known is None:
-            schema = Schema(id=new_id() if dataset_id is None else dataset_id, arrays=specs)
-            schema = _keep_id(group, schema, store, storage_options, must=dataset_id is None)
+            schema = Schema(id=new_id() if dataset_id is None else dataset_id, arrays=specs, account=account)
+            schema = _keep_id(Stored(store, storage_options), schema, must=dataset_id is None)
         else:
             schema = replace(known, arrays=specs)
-            _check_unchanged(known, schema, dataset_id, shown(group))
-        return cls(sources, schema, shown(group))
+            _check_unchanged(known, schema, dataset_id, account, shown(group))
+        return cls(sources, schema, shown(group), stored=Stored(store, storage_options))
 
     @classmethod
     def from_arrays(
@@ -113,6 +124,7 @@ class Dataset:
         *,
         partition_rows: int | None = None,
         dataset_id: str | None = None,
+        account: str | None = None,
         unit: str = "row",
         max_rows_per_unit: int = 1,
         grouped: bool = False,
@@ -133,7 +145,11 @@ class Dataset:
             Rows per partition; by default about 16 MiB of the widest array, a multiple of 4096 (less if rows are wide).
         dataset_id : str, optional
             By default random, so the same arrays given twice are two datasets with a budget each: pass the id of
-            the dataset to go on with its ledger.
+            the dataset to go on with its account, and with its runs.
+        account : str, optional
+            A name that all data about the same people share: copies that were ingested again, several tables, arrays
+            of several sessions. What is learned from any of them is charged to this one account of the ledger. By
+            default the dataset has an account of its own, called like its id.
         unit, max_rows_per_unit : str, int
             The privacy unit and how many rows it may own.
         grouped : bool
@@ -156,9 +172,10 @@ class Dataset:
             grouped=grouped,
             row_order=row_order,
             partition_rows=partition_rows,
+            account=account,
         )
         if store is None:
-            return cls(sources, schema, "in place", anonymous=dataset_id is None)
+            return cls(sources, schema, "in place", anonymous=dataset_id is None and account is None)
         readers = {name: ForwardReader(source) for name, source in sources.items()}
         group = write_group(
             store,
@@ -171,8 +188,13 @@ class Dataset:
 
     @property
     def id(self) -> str:
-        """Random public id; the ledger is kept per id."""
+        """Random public id."""
         return self._schema.id
+
+    @property
+    def account(self) -> str:
+        """The account of the ledger that pays: by default one of the same name as the id."""
+        return self._schema.pays_from
 
     @property
     def schema(self) -> Schema:
@@ -201,7 +223,7 @@ class Dataset:
 
     @property
     def anonymous(self) -> bool:
-        """Whether the id is random and kept nowhere: when the object is gone, nobody can name the dataset again."""
+        """Whether id and account are random and kept nowhere: nobody can name them when the object is gone."""
         return self._anonymous
 
     @property
@@ -231,6 +253,25 @@ class Dataset:
         """Decoded size of the largest partition, all arrays together."""
         return self._row_bytes * max(stop - start for start, stop in self.partitions)
 
+    @property
+    def location(self) -> str:
+        """Where it is stored, without user names and keys; ``"in place"`` for arrays."""
+        return self._location
+
+    def note(self, name: str, public: Mapping[str, Any]) -> bool:
+        """Keep a public note in the store, beside the schema; False where the store cannot be written, or is none."""
+        try:
+            if self._stored is None:
+                return False
+            self._stored.write(name, public)
+        except Exception:
+            return False
+        return True
+
+    def noted(self, name: str) -> Any:
+        """Return the note of that name as it is stored now, None if there is none."""
+        return None if self._stored is None else self._stored.read().attrs.get(name)
+
     def source(self, name: str) -> Source:
         """Return the picklable reader of one array."""
         if name not in self._sources:
@@ -242,9 +283,9 @@ class Dataset:
         return {name: source.read(start, stop) for name, source in self._sources.items()}
 
     def select(self, **names: str) -> Dataset:
-        """View with the arrays renamed, ``select(X="features", y="label")``: the same rows, id and ledger."""
+        """View with the arrays renamed, ``select(X="features", y="label")``: the same rows, id and account."""
         sources = {new: self.source(old) for new, old in names.items()}
-        return Dataset(sources, self._schema.select(names), self._location, self._anonymous)
+        return Dataset(sources, self._schema.select(names), self._location, self._anonymous, self._stored)
 
     def split(self, n_folds: int, neighbours: Neighbours = Neighbours.REPLACE_ONE) -> list[Fold]:
         """Cut the row positions into ``n_folds`` disjoint ranges for parallel composition; see `Fold`.
@@ -265,7 +306,8 @@ class Dataset:
     def __repr__(self) -> str:
         where = "in memory" if self.in_memory else self._location
         size = f"{self.n_rows}, partitions={len(self.partitions)}" if self._schema.units.counted else "private"
-        lines = [f"Dataset(id={self.id!r}, n_rows={size}, {where})"]
+        account = "" if self.account == self.id else f", account={self.account!r}"
+        lines = [f"Dataset(id={self.id!r}{account}, n_rows={size}, {where})"]
         for name, spec in self._schema.arrays.items():
             rows, *rest = self._schema.shown_shape(name)
             lines.append(f"  {name}: {spec.dtype} ({', '.join(map(str, [rows, *rest]))}{'' if rest else ','})")
@@ -275,6 +317,7 @@ class Dataset:
         schema = self._schema
         public = [
             ("rows", self.n_rows if schema.units.counted else "private"),
+            ("account", self.account),
             ("privacy unit", str(schema.units)),
             ("row order", schema.row_order),
             ("partitions", len(self.partitions) if schema.units.counted else "private"),
@@ -292,19 +335,39 @@ class Dataset:
         return card(f"Dataset {self.id}", facts(public, "Public description"), records(arrays, "Arrays"))
 
 
-def _open_group(store: Location, storage_options: dict[str, Any] | None) -> zarr.Group:
-    if isinstance(store, zarr.Group):
-        return store
-    try:
-        return open_to_read(store, storage_options)
-    except DataError:
-        raise
-    except Exception as error:
-        problem = type(error).__name__
-    raise DataError(
-        f"cannot open a Zarr group at {shown(store)} ({problem}); expected a group that holds the arrays, not a single "
-        "array. Check the path, the permissions and the storage options."
-    )
+@dataclass(frozen=True)
+class Stored:
+    """Where a dataset is stored: a path, a URL, a zarr store or a zarr group, and the options that belong to it."""
+
+    store: Location
+    options: dict[str, Any] | None
+
+    def read(self) -> zarr.Group:
+        """Open the group as it is now, to read it; `DataError` where there is none."""
+        try:
+            if isinstance(self.store, zarr.Group):
+                return zarr.open_group(self.store.store_path, mode="r")
+            return open_to_read(self.store, self.options)
+        except DataError:
+            raise
+        except Exception as error:
+            problem = type(error).__name__
+        raise DataError(
+            f"cannot open a Zarr group at {shown(self.store)} ({problem}); expected a group that holds the arrays, not "
+            "a single array. Check the path, the permissions and the storage options."
+        )
+
+    def write(self, name: str, value: Mapping[str, Any]) -> None:
+        """Set one attribute of the group as it is now; raises whatever the store raises, once it was waited for."""
+
+        def work() -> None:
+            if isinstance(self.store, zarr.Group):
+                group = zarr.open_group(self.store.store_path, mode="r+")
+            else:
+                group = zarr.open_group(**zarr_place(self.store, self.options), mode="r+")
+            group.update_attributes({name: dict(value)})
+
+        from_store(work, "nothing can be written to the store")
 
 
 def _row_arrays(found: Mapping[str, zarr.Array]) -> list[str]:
@@ -317,39 +380,36 @@ def _row_arrays(found: Mapping[str, zarr.Array]) -> list[str]:
     return names
 
 
-def _keep_id(
-    group: zarr.Group, schema: Schema, store: Location, storage_options: dict[str, Any] | None, must: bool
-) -> Schema:
+def _keep_id(stored: Stored, schema: Schema, must: bool) -> Schema:
     """Write the id into a store without one, so that the next opening finds it; refuse if it ``must`` be but can't."""
-
-    def write() -> None:
-        writable = (
-            store if isinstance(store, zarr.Group) else zarr.open_group(**zarr_place(store, storage_options), mode="r+")
-        )
-        writable.update_attributes({ATTRIBUTE: schema.to_attributes()})
-
     try:
-        from_store(write, "no id can be written")
+        stored.write(ATTRIBUTE, schema.to_attributes())
         # Read again: of two processes that open the store for the first time, the last writer's id holds.
-        written = _open_group(store, storage_options).attrs.get(ATTRIBUTE)
+        written = stored.read().attrs.get(ATTRIBUTE)
     except DataUnavailable:
         raise
     except Exception as error:
         problem = str(error) if isinstance(error, DataError) else type(error).__name__
     else:
-        return Schema.from_attributes(written, shown(group))
+        return Schema.from_attributes(written, shown(stored.store))
     if not must:
         return schema
     raise DataError(
-        f"the store {shown(group)} has no dataset id and none can be written to it ({problem}). The privacy ledger "
-        "needs a stable id: pass dataset_id=..., the same one every time, or open the dataset once with write access."
+        f"the store {shown(stored.store)} has no dataset id and none can be written to it ({problem}). The privacy "
+        "ledger needs a stable id: pass dataset_id=..., the same one every time, or open the dataset once with write "
+        "access."
     )
 
 
-def _check_unchanged(known: Schema, schema: Schema, dataset_id: str | None, location: str) -> None:
+def _check_unchanged(known: Schema, schema: Schema, dataset_id: str | None, account: str | None, location: str) -> None:
     if dataset_id not in (None, known.id):
         raise DataError(
             f"the dataset at {location} already has the id {known.id!r}, not {dataset_id!r}; leave dataset_id out"
+        )
+    if account not in (None, known.pays_from):
+        raise DataError(
+            f"the dataset at {location} pays from the account {known.pays_from!r}, not {account!r}; leave account out, "
+            "or move what was spent with 'dpdist budget move', if you answer for the data"
         )
     changed = [name for name, spec in schema.arrays.items() if known.arrays.get(name, spec) != spec]
     if changed or known.n_rows != schema.n_rows:

@@ -38,6 +38,7 @@ def ingest(
     format: Format | None = None,
     delimiter: str = ",",
     dataset_id: str | None = None,
+    account: str | None = None,
     row_order: RowOrder = "unknown",
     partition_rows: int | None = None,
     compression: Compression = "none",
@@ -74,7 +75,7 @@ def ingest(
         By default what the suffix says.
     delimiter : str
         Of CSV.
-    dataset_id, row_order, partition_rows, compression
+    dataset_id, account, row_order, partition_rows, compression
         As in `Dataset.from_arrays`; ``row_order`` is that of the source. Owners stand in a permuted order.
     restart : bool
         Delete an unfinished ingestion to ``dest`` first. A finished dataset is never overwritten.
@@ -137,10 +138,12 @@ def ingest(
         row_order=row_order if unit is None else "permuted",  # of the owners, whatever that of the source is
         partition_rows=partition_rows,
         columns=columns,
+        account=account,
     )
     public = {"source": os.path.basename(os.fspath(source).rstrip("/")), "format": kind, **recipe.to_attributes()}
     others = {
         "dataset_id": dataset_id,
+        "account": account,
         "row_order": row_order,
         "partition_rows": partition_rows,
         "compression": compression,

@@ -18,6 +18,7 @@ import numpy as np
 
 from dpdist.data.units import Units
 from dpdist.errors import DataError
+from dpdist.privacy.budget import check_account
 
 ATTRIBUTE = "dpdist"
 VERSION = 1
@@ -91,8 +92,8 @@ class Schema:
     Parameters
     ----------
     id : str
-        Random, given once; the privacy ledger is kept per id. Never a hash of the content: a content hash tells a
-        dataset from its neighbour with certainty, so it could not be public.
+        Random, given once. Never a hash of the content: a content hash tells a dataset from its neighbour with
+        certainty, so it could not be public.
     arrays : mapping of str to ArraySpec
         All with the same number of rows.
     unit : str
@@ -112,6 +113,9 @@ class Schema:
     edition : str or None
         Random, drawn by our writers whenever rows are written: under one id, other rows have another edition. A copy
         of a store has its edition. None for rows of others, rows in memory, and stores of earlier releases.
+    account : str, optional
+        Who pays for what is learned from the dataset: an account of the privacy ledger that all data about the same
+        people share. By default one of its own, called like its id.
     """
 
     id: str
@@ -124,6 +128,7 @@ class Schema:
     partition_rows: int | None = None
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     edition: str | None = None
+    account: str | None = None
 
     def __post_init__(self) -> None:
         if not self.arrays:
@@ -144,10 +149,15 @@ class Schema:
             )
         if not (isinstance(self.id, str) and self.id and self.id.isprintable()):
             raise DataError("the dataset id must be a non-empty printable string; leave it out to get a random one")
+        if self.account is not None:
+            check_account(self.account)
         if not (isinstance(self.unit, str) and self.unit):
             raise DataError('unit must name the privacy unit, for example "row" or "patient"')
-        if not (isinstance(self.max_rows_per_unit, int) and self.max_rows_per_unit >= 1):
+        whole = isinstance(self.max_rows_per_unit, int) and not isinstance(self.max_rows_per_unit, bool)
+        if not (whole and self.max_rows_per_unit >= 1):
             raise DataError(f"max_rows_per_unit must be an integer >= 1, got {self.max_rows_per_unit!r}")
+        if not isinstance(self.grouped, bool):
+            raise DataError(f"grouped must be True or False, got {self.grouped!r}")
         if self.grouped and self.n_rows % self.max_rows_per_unit:
             raise DataError(
                 f"there are {self.n_rows} rows; grouped=True says that they come unit by unit, "
@@ -160,6 +170,11 @@ class Schema:
             raise DataError(f"the edition of a dataset must be a non-empty string or missing, got {self.edition!r}")
         if self.row_order not in get_args(RowOrder):
             raise DataError(f"row_order must be one of {get_args(RowOrder)}, got {self.row_order!r}")
+
+    @property
+    def pays_from(self) -> str:
+        """The name of the account."""
+        return self.id if self.account is None else self.account
 
     @property
     def n_rows(self) -> int:
@@ -199,6 +214,7 @@ class Schema:
             "arrays": {name: {"dtype": spec.dtype, "shape": list(spec.shape)} for name, spec in self.arrays.items()},
             "columns": {name: list(names) for name, names in self.columns.items()},
             "edition": self.edition,
+            "account": self.account,
         }
 
     @classmethod
@@ -231,6 +247,7 @@ class Schema:
                 partition_rows=stored["partition_rows"],
                 columns={str(name): tuple(names) for name, names in stored.get("columns", {}).items()},
                 edition=stored.get("edition"),
+                account=stored.get("account"),
             )
         except (KeyError, TypeError, AttributeError) as error:
             problem = type(error).__name__

@@ -11,6 +11,7 @@ from dpdist.privacy.perturbation import ObjectivePerturbation
 from dpdist.privacy.plan import Item
 from dpdist.privacy.releases import Poisson
 from dpdist.privacy.reported import Reported
+from dpdist.privacy.units import Protected
 
 
 def check_plannable(item: Item, units: Units) -> None:
@@ -51,8 +52,13 @@ def check_one_report(units: Units) -> None:
         )
 
 
-def check_reported(item: Item, query: Query) -> None:
-    """A sum may leave without noise only if every row was randomised, at the cost that the plan charged."""
+def check_reported(item: Item, query: Query, protects: Protected) -> None:
+    """A sum may leave without noise only if every row was randomised, at the cost that the plan charged for it."""
+    if query.protects != protects:
+        raise BudgetError(
+            f"item {item.name!r} is charged for {protects.what}, and {type(query).__name__} protects "
+            f"{query.protects.what}: name that as what the run protects"
+        )
     paid = item.mechanism.cost if isinstance(item.mechanism, Reported) else None
     if query.reported != paid:
         raise BudgetError(

@@ -11,8 +11,9 @@ The order of things, which is what makes a crash harmless:
 3. each release is recorded, summed, and drawn; its value is committed to the journal before anybody gets to see it.
 
 A run that is started again under the same ``run_id`` finds its charge and its released values: it pays nothing for
-them and draws no second noise. A release that was charged but not journalled is drawn anew under the same charge,
-because nobody can have seen the first draw: the journal has one writer, the newest (fencing).
+them and draws no second noise. A release that was charged and never committed is drawn anew under the same charge,
+because nobody can have seen the first draw: the journal has one writer, the newest (fencing). What is written where,
+and what is refused because something of it was lost: `dpdist.privacy.paid_run`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import itertools
 import logging
 import os
 import secrets
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +36,7 @@ from numpy.typing import NDArray
 from dpdist.data import Dataset, Fold
 from dpdist.engine import progress
 from dpdist.engine.checks import check_plannable, check_reported, check_smooth, sensitivity_of
+from dpdist.engine.memory import DatasetMemory
 from dpdist.engine.query import Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.shards import Prepare, Round, ShardPlan
@@ -45,13 +48,15 @@ from dpdist.privacy.bits import StreamBits, SystemBits
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.calibration import calibrate
 from dpdist.privacy.guarantee import Guarantee
-from dpdist.privacy.journal import AnyJournal, ReleasedValues
+from dpdist.privacy.journal import AnyJournal
 from dpdist.privacy.ledger import Charge, Ledger
 from dpdist.privacy.ledger_records import edition_of
+from dpdist.privacy.paid_run import PaidRun
 from dpdist.privacy.plan import Item, Plan
 from dpdist.privacy.reported import Reported
 from dpdist.privacy.streams import Stream, run_key_from_seed
 from dpdist.privacy.tracebacks import forgetful
+from dpdist.privacy.units import ALL_DATA, About, Protected
 
 log = logging.getLogger("dpdist")
 
@@ -99,6 +104,8 @@ class Coordinator:
     computation : str, optional
         Public description of whatever the states depend on besides earlier releases (solver, step size, penalty ...).
         A ``run_id`` that was used for another computation is refused instead of replayed.
+    protects : Protected, optional
+        What of a row the queries randomise, where that is less than all of it (`dpdist.privacy.units`).
 
     Examples
     --------
@@ -119,6 +126,7 @@ class Coordinator:
         random_state: int | None = None,
         align: int = 1,
         computation: str = "",
+        protects: Protected = ALL_DATA,
     ) -> None:
         self.dataset = dataset
         self.budget = budget
@@ -129,14 +137,25 @@ class Coordinator:
         self._arrays = arrays
         self._owned = ledger is None
         self._ledger = ledger or Ledger(":memory:" if dataset.anonymous else None)
-        self._journal: AnyJournal = journal or self._ledger.journal
+        account = (self._ledger.pays_for_unnamed if dataset.anonymous else None) or dataset.account
+        self._named = not dataset.anonymous or account != dataset.account
+        self._memory = DatasetMemory(dataset, account, self._ledger)
+        self._paid = PaidRun(
+            self._ledger,
+            journal or self._ledger.journal,
+            dataset.id,
+            self.run_id,
+            account=account,
+            named=self._named,
+            witnesses=(*self._ledger.witnesses, self._memory),
+        )
         self._cluster = cluster
         self._align = align
         self._computation = computation
+        self._protects = protects
         self._run_key = None if random_state is None else run_key_from_seed(random_state)
         self._plan: Plan | None = None
         self._used: Counter[str] = Counter()
-        self._run: ReleasedValues | None = None
         self._workers: Workers | None = None
         self._ranges: Sequence[tuple[int, int]] = ()
         self._charged = False
@@ -154,9 +173,7 @@ class Coordinator:
         if self._workers is not None:
             self._workers.close()
             self._workers = None
-        if self._run is not None:
-            self._run.close()
-            self._run = None
+        self._paid.close()
         if self._owned:
             self._ledger.close()
 
@@ -167,15 +184,25 @@ class Coordinator:
         ------
         BudgetExceeded
             When it can't. No row has been read.
+        Forgotten
+            When ledger, journal, or what remembers them, was lost, exchanged or restored from a copy.
         """
         if self._plan is not None:
             raise BudgetError("this coordinator has a plan already; make a new Coordinator for another run")
         for item in items:
             check_plannable(item, self.dataset.schema.units)
-        plan = calibrate(items, self.budget, self.neighbours)
-        self._ledger.can_afford(self.dataset.id, self._charge_of(plan), run_id=self.run_id, digest=self._digest(plan))
+        plan = calibrate(items, self.budget, self.neighbours, self._protects)
+        self._paid.open(self._digest(plan), self._charge_of(plan), About(self.dataset.schema.unit, plan.protects))
+        if not self._named and self._ledger.has_unnamed():
+            warnings.warn(
+                f"{self._ledger.path} has charges for arrays without a name, and these have none either: each fit has "
+                "an account of its own, and nothing adds up what is learned about the same people. To add it up, name "
+                "their account: Dataset.from_arrays(X=X, y=y, account='survey-2026'); or, where the arrays are not "
+                "yours to name, as in a grid search, ledger=Ledger(path, account='survey-2026')",
+                UserWarning,
+                stacklevel=2,
+            )
         self._plan = plan
-        self._run = self._journal.open(self.run_id)
         progress.tell(progress.Planned(self.run_id, self.dataset.id, plan, self.n_rows))
         return plan
 
@@ -188,8 +215,8 @@ class Coordinator:
     @property
     def guarantee(self) -> Guarantee:
         """What holds once the plan is carried out, whether or not every release of it was used."""
-        units = self.dataset.schema.units
-        return self._planned().guarantee(self.simulation, units.name, units.max_rows)
+        units, alone = self.dataset.schema.units, self._memory.is_missing
+        return self._planned().guarantee(self.simulation, units.name, units.max_rows, ledger_alone=alone)
 
     @forgetful
     def release(self, query: Query, item: Item, state: Any = None, rows: Fold | None = None) -> NDArray[np.float64]:
@@ -208,16 +235,15 @@ class Coordinator:
         query.check_rows(self.dataset.n_rows)
         sensitivity = sensitivity_of(item, query, self.neighbours, self.dataset.schema.units)
         check_smooth(item, query, self.neighbours)
-        check_reported(item, query)
+        check_reported(item, query, self._protects)
         index = self._take(item, rows)
         release_id = self._release_id(index, query, item)
-        run = self._open_run()
-        value = run.get(release_id)
+        value = self._paid.value(release_id)
         replayed = value is not None
         if value is None:
             self._begin()
             self._record(release_id, index, item, sensitivity)
-            value = run.put(release_id, self._draw(query, item, state, rows, sensitivity, index))
+            value = self._paid.commit(release_id, self._draw(query, item, state, rows, sensitivity, index))
         noise_std = item.mechanism.noise_std(sensitivity)
         self.releases.append(Release(index, item.name, release_id, value, noise_std, sensitivity))
         self._report(item, replayed)
@@ -247,7 +273,7 @@ class Coordinator:
 
         bits = SystemBits() if self._run_key is None else StreamBits(self._stream("noise", query, item, index))
         statistic, grid = query.statistic(query.explore(ask, state, item.mechanism, bits))
-        self._open_run().check()
+        self._paid.check()
         private = item.mechanism.release(statistic, sensitivity / grid, bits)
         return np.asarray(private).astype(np.float64) * (grid if item.mechanism.in_units else 1.0)
 
@@ -261,7 +287,7 @@ class Coordinator:
         self._workers.place(shards)
         plan = self._planned()
         label = ", ".join(f"{item.count} x {item.name}" for item in plan.items)
-        self._ledger.open_run(self.dataset.id, self.run_id, self._digest(plan), self._charge_of(plan), label=label)
+        self._paid.charge(label)
         self._charged = True
         progress.tell(progress.Charged(plan.spent.epsilon, plan.spent.delta))
 
@@ -288,6 +314,11 @@ class Coordinator:
                 f"{item.name!r} for fold {fold} is not what the plan paid for; "
                 "release with plan[name] and the fold it names"
             )
+        if rows is not None and rows != self.dataset.split(_parts_of(rows), self.neighbours)[rows.index]:
+            raise BudgetError(
+                f"the fold {fold} of this dataset is not rows {rows.start} to {rows.stop}: take it from "
+                "dataset.split(...), whose folds are disjoint, or the budget would not cover what is read"
+            )
         if self._used[item.name] >= item.count:
             raise BudgetError(f"the plan allows {item.count} releases of {item.name!r}, and all of them are spent")
         self._used[item.name] += 1
@@ -295,8 +326,7 @@ class Coordinator:
 
     def _record(self, release_id: str, index: int, item: Item, sensitivity: float) -> None:
         cost = item.mechanism.cost
-        self._ledger.record_release(
-            self.run_id,
+        self._paid.announce(
             release_id,
             index,
             item.name,
@@ -336,14 +366,15 @@ class Coordinator:
             raise BudgetError("nothing is planned yet: call plan([...]) before release(...)")
         return self._plan
 
-    def _open_run(self) -> ReleasedValues:
-        assert self._run is not None
-        return self._run
-
     def _report(self, item: Item, replayed: bool) -> None:
         done, planned = len(self.releases), self._planned().n_releases
         log.info("release %d of %d: %s", done, planned, item.name)
         progress.tell(progress.Released(done, planned, item.name, item.rate, replayed))
+
+
+def _parts_of(fold: Fold) -> int:
+    """How many folds there are in the split of one."""
+    return int(fold.split_id.rpartition("-")[2])
 
 
 def _aligned(partitions: Sequence[tuple[int, int]], align: int) -> list[tuple[int, int]]:

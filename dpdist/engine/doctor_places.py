@@ -17,7 +17,7 @@ from dpdist.engine.doctor import Finding, clocks, is_loopback
 from dpdist.errors import DataError, LedgerError
 from dpdist.objects import StoreError
 from dpdist.privacy.journal import SCHEMA as JOURNAL
-from dpdist.privacy.ledger_records import ADD_RUN
+from dpdist.privacy.ledger_records import ADD_RUN, check_sums
 from dpdist.privacy.ledger_records import SCHEMA as LEDGER
 from dpdist.privacy.migrations import found_version, refuse_newer
 from dpdist.privacy.object_journal import creates_once
@@ -26,7 +26,8 @@ from dpdist.privacy.sqlite import Store, open_store, utc_now
 
 _TRIALS: dict[str, Callable[[str], tuple[str, tuple[Any, ...]]]] = {
     "dpdist_runs": lambda name: (
-        ADD_RUN, (name, name, 1, "doctor", 1.0, 0.0, "replace-one", None, None, None, utc_now(), "doctor", None)
+        ADD_RUN, (1, name, name, name, "doctor", 1.0, 0.0, "replace-one", None, None, None, utc_now(), "doctor", None,
+        None, None, None, None, None, None, None)
     ),
     "dpdist_epochs": lambda name: ("INSERT INTO dpdist_epochs VALUES (?, 1)", (name,)),
 }  # fmt: skip
@@ -36,8 +37,8 @@ _TRIALS: dict[str, Callable[[str], tuple[str, tuple[Any, ...]]]] = {
 class _Undo(Exception):
     """Ends a transaction that must leave nothing behind but what was found."""
 
-    def __init__(self, says: str, outdated: list[Finding]) -> None:
-        self.found = says, outdated
+    def __init__(self, says: str, outdated: list[Finding], is_ledger: bool) -> None:
+        self.found = says, outdated, is_ledger
 
 
 def examine_ledger(path: str) -> list[Finding]:
@@ -170,7 +171,7 @@ def _new_file(path: str) -> Finding:
 def _trial(store: Store) -> tuple[str, list[Finding]]:
     """Write one line more in a table that is there, or a table, and take it back; what there is, and what is outdated.
 
-    Raises `LedgerError` where the tables are newer than this program.
+    Raises `LedgerError` where the tables are newer than this program, or charges do not add up.
     """
     name = f"doctor-{secrets.token_hex(8)}"
 
@@ -191,13 +192,15 @@ def _trial(store: Store) -> tuple[str, list[Finding]]:
             says += ", a trial charge was written and taken back"
         elif not there:
             db.execute("CREATE TABLE dpdist_doctor (name TEXT)")
-        raise _Undo(says, outdated)
+        raise _Undo(says, outdated, LEDGER in current)
 
     try:
         store.write(trial)
     except _Undo as undone:
-        return undone.found
-    raise AssertionError("a trial always ends by undoing it")
+        says, outdated, is_ledger = undone.found
+    if is_ledger:
+        says += f", the charges of {store.read(check_sums)} runs add up"
+    return says, outdated
 
 
 def _outdated(part: str, version: int, known: int) -> Finding:

@@ -23,6 +23,7 @@ from dpdist.kernels.grid import add_units
 from dpdist.privacy.bits import Bits
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.cost import Cost
+from dpdist.privacy.units import ALL_DATA, Protected
 
 Block = Mapping[str, NDArray[Any]]
 """Consecutive rows of every array that the run reads."""
@@ -56,6 +57,8 @@ class Query(abc.ABC):
     reported : Cost or None
         What one report costs where rows are randomised one by one, before any sum (the local model); None where the
         summary is exact.
+    protects : Protected
+        What of a row may be anything: all of it, but for reports that randomise a part.
     smoothness : float or None
         For mechanisms whose noise follows the data (`dpdist.privacy.smooth`): `statistic` has a second row, a bound
         of the local sensitivity whose logarithm moves by at most this much between neighbours.
@@ -92,6 +95,10 @@ class Query(abc.ABC):
     @property
     def reported(self) -> Cost | None:
         return None
+
+    @property
+    def protects(self) -> Protected:
+        return ALL_DATA
 
     @property
     def smoothness(self) -> float | None:

@@ -25,6 +25,7 @@ from dpdist.fitting.representation import ReadableFit
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.plan import Item
+from dpdist.privacy.units import ALL_DATA, Protected
 
 
 class PrivateEstimator(ReadableFit):
@@ -76,6 +77,7 @@ class PrivateEstimator(ReadableFit):
         computation: str,
         align: int = 1,
         budget: Budget | None = None,
+        protects: Protected = ALL_DATA,
     ) -> Iterator[Door]:
         """The door to the rows of ``dataset``, while the plan of ``items`` is being carried out.
 
@@ -94,6 +96,8 @@ class PrivateEstimator(ReadableFit):
             Rows that have to be read together.
         budget : Budget, optional
             Default: that of the parameters.
+        protects : Protected, optional
+            What of a row the items are about.
         """
         with ExitStack() as opened:
             if self.verbose:
@@ -113,6 +117,7 @@ class PrivateEstimator(ReadableFit):
                     random_state=self.random_state,
                     align=align,
                     computation=computation,
+                    protects=protects,
                 )
             )
             self.plan_ = coordinator.plan(items)
@@ -167,7 +172,7 @@ class PrivateEstimator(ReadableFit):
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         if isinstance(self.ledger, Ledger):
-            state["ledger"] = self.ledger.path
+            state["ledger"] = self.ledger.path if self.ledger.pays_for_unnamed is None else self.ledger
         if not isinstance(self.cluster, str):
             state["cluster"] = None
         return state

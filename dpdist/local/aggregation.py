@@ -118,8 +118,8 @@ def aggregate(survey: Survey | LocalProtocol, reports: Store, *, cluster: Any = 
         kinds = ", ".join(f"{kind}: {n}" for kind, n in sums.verdicts.items() if n)
         raise DataError(f"none of the {dataset.n_rows} reports is a valid answer to this survey ({kinds})")
     cost = Budget(protocol.randomiser.epsilon, protocol.randomiser.delta)
-    guarantee = calibrate([Item(NAME, Reported(protocol.cost))], cost).guarantee(simulation=False, unit="user")
-    guarantee = replace(guarantee, protects=protocol.protects)
+    plan = calibrate([Item(NAME, Reported(protocol.cost))], cost, protects=protocol.protects)
+    guarantee = plan.guarantee(simulation=False, unit="user")
     total = np.asarray(sums.total).astype(np.float64) * protocol.grid
     return Aggregated(protocol, total, n_users, guarantee, None, dataset.n_rows, sums.verdicts)
 

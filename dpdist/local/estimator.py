@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -91,7 +90,7 @@ class LocalEstimator(PrivateEstimator):
         self._check_units(units)
         self._check_parameters()
         protocols = self._protocols(n_rows, n_features)
-        return calibrate(_items(protocols), _budget(protocols))
+        return calibrate(_items(protocols), _budget(protocols), protects=protocols[0].protects)
 
     def _check_units(self, units: Units) -> None:
         check_one_report(units)
@@ -112,10 +111,10 @@ class LocalEstimator(PrivateEstimator):
         queries = queries or [Reports(protocol, self.fidelity) for protocol in protocols]
         align = max(query.block_rows for query in queries)
         sizes = [fold.n_rows for fold in split_slots(dataset.n_rows, len(protocols))]
-        with self._run(dataset, arrays, _items(protocols), computation, align, _budget(protocols)) as door:
+        budget, protects = _budget(protocols), protocols[0].protects
+        with self._run(dataset, arrays, _items(protocols), computation, align, budget, protects) as door:
             yield Questions(door, queries, sizes)
         self.fidelity_ = self.fidelity
-        self.guarantee_ = replace(self.guarantee_, protects=protocols[0].protects)
 
 
 def _name(group: int) -> str:

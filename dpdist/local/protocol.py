@@ -31,6 +31,7 @@ from dpdist.errors import BudgetError
 from dpdist.identity import tag_of
 from dpdist.privacy.cost import Cost
 from dpdist.privacy.draws import Draws
+from dpdist.privacy.units import ALL_DATA, Protected
 
 Block = Mapping[str, NDArray[Any]]
 Domain = Literal["category", "box", "ball"]
@@ -206,7 +207,7 @@ class LocalProtocol:
     statistic: Statistic
     randomiser: Randomiser
 
-    protects: ClassVar[str] = "all data"
+    protects: ClassVar[Protected] = ALL_DATA
     """What of a record the guarantee covers; less than all where the server has the rest."""
 
     def __post_init__(self) -> None:

@@ -23,6 +23,7 @@ from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.cost import Cost
 from dpdist.privacy.draws import StreamDraws
 from dpdist.privacy.streams import Stream, block_size
+from dpdist.privacy.units import Protected
 
 Fidelity = Literal["report", "sum"]
 FIDELITIES = ("report", "sum")
@@ -59,6 +60,10 @@ class Reports(Query):
     @property
     def reported(self) -> Cost:
         return self.protocol.cost
+
+    @property
+    def protects(self) -> Protected:
+        return self.protocol.protects
 
     @property
     def bound(self) -> float:

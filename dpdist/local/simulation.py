@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -116,8 +116,8 @@ def simulate(
         random_state=random_state,
         align=query.block_rows,
         computation=text(state),
+        protects=protocol.protects,
     ) as coordinator:
         plan = coordinator.plan([item])
         total = coordinator.release(query, plan["reports"], state)
-        guarantee = replace(coordinator.guarantee, protects=protocol.protects)
-        return Collected(protocol, total, dataset.n_rows, guarantee, fidelity)
+        return Collected(protocol, total, dataset.n_rows, coordinator.guarantee, fidelity)

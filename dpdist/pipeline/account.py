@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from dpdist.errors import DpdistError
+from dpdist.errors import DpdistError, Forgotten
 from dpdist.objects import is_object_store
 from dpdist.pipeline.job import Job
-from dpdist.pipeline.rundir import LEDGER, OutputError
+from dpdist.pipeline.rundir import LEDGER, OutputError, RunDirectory
 from dpdist.pipeline.sections import PASSWORD, STORES, of_another_kind
-from dpdist.privacy.filter import Charge, Limit, total
+from dpdist.privacy.filter import Limit, total
 from dpdist.privacy.ledger import Ledger, default_path
 from dpdist.privacy.postgres import has_table, is_address
+from dpdist.privacy.sqlite import MEMORY
+from dpdist.privacy.totals import Sums
 
 
 def ledger_path(job: Job) -> str | None:
@@ -53,20 +55,20 @@ def recorded(path: str | None, output: str | None) -> str | None:
     return os.path.basename(full) if inside else full
 
 
-def spent(limit: Limit | None, charges: Sequence[Charge]) -> dict[str, float]:
-    """A sum of charges, by the rule of the account, as plain numbers."""
-    amount = total(limit, charges)
+def spent(limit: Limit | None, sums: Sums) -> dict[str, float]:
+    """What charges come to, by the rule of the account, as plain numbers."""
+    amount = total(limit, sums)
     return {"epsilon": float(amount.epsilon), "delta": float(amount.delta)}
 
 
 def before_and_after(ledger: Ledger, dataset_id: str, run_id: str) -> dict[str, Any]:
     """What was spent on the dataset before and after a run on file; a run that was resumed counts once."""
-    limit, runs = ledger.limit(dataset_id), ledger.history(dataset_id)
-    position = [run.run_id for run in runs].index(run_id)
-    charges = [run.charge for run in runs]
+    run = ledger.run(run_id)
+    assert run is not None, "it was charged"
+    limit = ledger.limit(run.account)
     return {
-        "before": spent(limit, charges[:position]),
-        "after": spent(limit, charges[: position + 1]),
+        "before": spent(limit, ledger.spent_before(run_id)),
+        "after": spent(limit, run.total),
         "limit": shown_limit(limit),
     }
 
@@ -81,12 +83,29 @@ def exists(path: str) -> bool:
     return has_table(path, "dpdist_runs") if is_address(path) else Path(path).exists()
 
 
-def is_charged(path: str, dataset_id: str, run_id: str) -> bool:
+def open_ledger(path: str | None, journal: str | None, place: RunDirectory | None) -> Ledger:
+    """The ledger of a run; refused where its record names one that is not there, or has no charge of it."""
+    if path is None or place is None:
+        return Ledger(path or MEMORY, journal=journal)
+    if (place.paid or place.head is not None) and not exists(path):
+        raise Forgotten(
+            f"the run in {place.path} is paid for in the ledger {path}, and there is no ledger at that place: restore "
+            "it. A new one would have forgotten what was spent. Nothing was charged"
+        )
+    ledger = Ledger(path, journal=journal, witnesses=[place])
+    if place.paid and place.head is None and ledger.run(place.run_id) is None:
+        ledger.close()
+        raise Forgotten(
+            f"the ledger {path} has no charge of the run in {place.path}, which is done or was started by an earlier "
+            "version of dpdist: it was emptied, exchanged or restored from a copy. Restore its newest state; if it is "
+            "certain that this run was never charged, name another output. Nothing was charged"
+        )
+    return ledger
+
+
+def is_charged(path: str, run_id: str) -> bool:
     """Whether a run is on file; raises `LedgerError` where nobody can say."""
     if not exists(path):
         return False
-    ledger = Ledger(path)
-    try:
-        return any(run.run_id == run_id for run in ledger.history(dataset_id))
-    finally:
-        ledger.close()
+    with closing(Ledger(path)) as ledger:
+        return ledger.run(run_id) is not None

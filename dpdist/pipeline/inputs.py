@@ -11,10 +11,12 @@ import numpy as np
 from dpdist.data import ROWS, Dataset, Units
 from dpdist.data.schema import ATTRIBUTE, Schema
 from dpdist.data.stores import open_to_read, shown
+from dpdist.engine.memory import noted_head
 from dpdist.errors import DataError
 from dpdist.pipeline.generated import Generated
 from dpdist.pipeline.job import Job
 from dpdist.pipeline.problems import PROBLEMS
+from dpdist.privacy.heads import Head
 
 _LABEL_BYTES = 8
 _PARTITION_BYTES = 2**24  # about, of data that is yet to be written
@@ -43,6 +45,8 @@ class Size:
         None for data that does not exist yet.
     remote : bool
         Whether the store answers late.
+    ledger : Head or None
+        Where the ledger stood that limits the dataset, as far as the dataset remembers one.
     """
 
     n_rows: int
@@ -53,11 +57,29 @@ class Size:
     dataset_id: str | None = None
     schema: Schema | None = None
     remote: bool = False
+    ledger: Head | None = None
+
+    @property
+    def account(self) -> str | None:
+        """Who pays; None for a dataset that gets its id, and with it an account of its own, when it is written."""
+        named = None if self.schema is None else self.schema.account
+        return self.dataset_id if named is None else named
 
     @property
     def units(self) -> Units:
         """Whose data one neighbour differs in."""
         return ROWS if self.schema is None else self.schema.units
+
+
+def is_there(job: Job) -> bool:
+    """Whether the stored dataset of a job can be opened: then its unit counts, whatever size is asked about."""
+    if "path" not in job.data:
+        return False
+    try:
+        size(job)
+    except DataError:
+        return False
+    return True
 
 
 def source(job: Job) -> str:
@@ -75,6 +97,7 @@ def open_stored(job: Job, store: Any = None, dataset_id: str | None = None) -> D
         job.data["path"] if store is None else store,
         arrays=sorted(set(names.values())) or None,
         dataset_id=job.data.get("id", dataset_id),
+        account=job.data.get("account"),
         storage_options=job.data.get("storage_options"),
     )
     return dataset.select(**names) if names else dataset
@@ -128,6 +151,7 @@ def size(job: Job) -> Size:
             "example {X: features, y: label}"
         )
     n_features = math.prod(dataset.arrays["X"].shape[1:])
+    known = noted_head(dataset)
     return Size(
         dataset.n_rows,
         n_features,
@@ -137,4 +161,5 @@ def size(job: Job) -> Size:
         dataset.id if named else None,
         dataset.schema,
         dataset.remote,
+        known[0] if known is not None else None,
     )

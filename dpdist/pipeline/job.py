@@ -36,7 +36,8 @@ class Job:
     estimator : str
         Name of the estimator's class.
     data : mapping
-        ``generate`` and all keys of that problem, or ``path`` with ``arrays``, ``id`` and ``storage_options``.
+        ``generate`` and all keys of that problem, or ``path`` with ``arrays``, ``id``, ``account`` and
+        ``storage_options``.
     params : mapping
         Parameters of the estimator, losses and penalties as objects.
     epsilon, delta : float

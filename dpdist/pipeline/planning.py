@@ -15,7 +15,7 @@ from dpdist.engine.checks import check_plannable
 from dpdist.engine.coordinator import RESIDENT_SHARE
 from dpdist.engine.local import capacity
 from dpdist.engine.shards import streamed_bytes
-from dpdist.errors import BudgetExceeded
+from dpdist.errors import BudgetExceeded, Forgotten
 from dpdist.pipeline import inputs
 from dpdist.pipeline.account import exists, ledger_path, shown_limit, spent
 from dpdist.pipeline.inputs import Size
@@ -26,6 +26,8 @@ from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.filter import Charge
 from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.plan import Item, Plan
+from dpdist.privacy.totals import NOTHING, Sums
+from dpdist.privacy.units import About
 
 FORMAT = "dpdist-plan/1"
 
@@ -108,20 +110,24 @@ def account(job: Job, size: Size, plan: Plan) -> dict[str, Any]:
     """What the ledger would have on file before and after, and whether it would let the run pass."""
     path = ledger_path(job)
     charge = Charge(plan.spent.epsilon, plan.spent.delta, plan.neighbours, plan.total_mu)
-    limit, charges, refusal = None, [], None
-    if path is not None and size.dataset_id is not None and exists(path):
+    limit, before, refusal = None, NOTHING, None
+    if path is not None and size.account is not None and exists(path):
         with closing(Ledger(path)) as ledger:
-            limit = ledger.limit(size.dataset_id)
-            charges = [run.charge for run in ledger.history(size.dataset_id)]
+            on_file = ledger.account(size.account)
+            limit, before = on_file.limit, on_file.total
             try:
-                ledger.can_afford(size.dataset_id, charge)
-            except BudgetExceeded as error:
+                if size.ledger is not None:
+                    ledger.check_remembered(size.ledger, f"the dataset {inputs.source(job)}")
+                charge = ledger.can_afford(size.account, charge, About(size.units.name, plan.protects))
+            except (BudgetExceeded, Forgotten) as error:
                 refusal = str(error)
+    elif size.ledger is not None:
+        refusal = f"the dataset is limited by the ledger with the id {size.ledger.ledger}, which is not at {path}"
     return {
         "ledger": path,
         "journal": job.journal,
-        "before": spent(limit, charges),
-        "after": spent(limit, [*charges, charge]),
+        "before": spent(limit, before),
+        "after": spent(limit, before.plus(Sums.of(charge))),
         "limit": shown_limit(limit),
         "affordable": refusal is None,
         "refusal": refusal,
@@ -141,6 +147,7 @@ def _planned(job: Job, size: Size) -> tuple[dict[str, Any], Plan]:
         "data": {
             "source": inputs.source(job),
             "id": size.dataset_id,
+            "account": size.account,
             "n_rows": size.n_rows if _public(plan, size) else None,
             "n_features": size.n_features,
         },
@@ -193,7 +200,7 @@ def _outlook(model: Any, size: Size) -> dict[str, Any] | None:
 
 
 def _size(job: Job, n_rows: int | None, n_features: int | None) -> Size:
-    if n_rows is not None and n_features is not None:
+    if n_rows is not None and n_features is not None and not inputs.is_there(job):
         return inputs.to_be_written(n_rows, n_features)
     found = inputs.size(job)
     return replace(found, n_rows=n_rows or found.n_rows, n_features=n_features or found.n_features)

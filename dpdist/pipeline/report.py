@@ -320,6 +320,7 @@ def _provenance(run: Mapping[str, Any]) -> str:
         ("started", run.get("started")),
         ("finished", run.get("finished")),
         ("dataset", data.get("id")),
+        ("account", data.get("account")),
         ("source", data.get("source")),
         ("rows", "private" if data.get("n_rows") is None else data["n_rows"]),
         ("privacy unit", data.get("unit")),

@@ -24,16 +24,13 @@ from dpdist.engine.security import is_remote
 from dpdist.errors import DpdistError, LedgerError
 from dpdist.patience import hurried
 from dpdist.pipeline import inputs
-from dpdist.pipeline.account import before_and_after, is_charged, ledger_path, recorded
+from dpdist.pipeline.account import before_and_after, is_charged, ledger_path, open_ledger, recorded
 from dpdist.pipeline.job import Job
 from dpdist.pipeline.planning import checked, dry_run_job, passes
 from dpdist.pipeline.provenance import environment, now
 from dpdist.pipeline.report import write_report
 from dpdist.pipeline.rundir import ARRAYS, FORMAT, RunDirectory
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.ledger import Ledger
-
-MEMORY = ":memory:"
 
 
 def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler: str | None = None) -> dict[str, Any]:
@@ -78,13 +75,16 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
         "asked": dict(job.asked),
         "budget": {"ledger": recorded(path, job.output), "journal": recorded(job.journal, job.output)},
     }
-    with _directory(job.output, head, resume, path, dataset.id) as place:
+    with _directory(job.output, head, resume, path) as place:
         run_id = secrets.token_hex(16) if place is None else place.run_id
         started = now() if place is None else place.started
-        with closing(Ledger(path or MEMORY, journal=job.journal)) as ledger, opened(cluster) as workers:
+        with closing(open_ledger(path, job.journal, place)) as ledger, opened(cluster) as workers:
             model.set_params(ledger=ledger, cluster=workers, run_id=run_id)
             model.fit(dataset, **inputs.beside(job, generated))
             account = before_and_after(ledger, dataset.id, run_id)
+            # a run of an earlier version that was complete has told nobody
+            receipt = ledger.receipt(run_id)
+            stood = ledger.head() if place is None or place.head is None else place.head
         arrays = released_arrays(job, model)
         record = {
             "format": FORMAT,
@@ -103,7 +103,7 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
             "plan": {"accountant": model.plan_.accountant, "items": model.plan_.describe()},
             "releases": [_release(release, model.guarantee_.model) for release in model.releases_],
             "metrics": None if generated is None else generated.metrics(model),
-            "budget": {**head["budget"], **account},
+            "budget": {**head["budget"], **account, "head": stood.to_dict(), "receipt": receipt},
             "released": {
                 "path": None if place is None else ARRAYS,
                 "arrays": {k: {"dtype": str(v.dtype), "shape": list(v.shape)} for k, v in arrays.items()},
@@ -123,7 +123,7 @@ def at_scheduler(cluster: Any, scheduler: str) -> Any:
 
 @contextlib.contextmanager
 def _directory(
-    output: str | None, head: Mapping[str, Any], resume: bool, ledger: str | None, dataset_id: str
+    output: str | None, head: Mapping[str, Any], resume: bool, ledger: str | None
 ) -> Iterator[RunDirectory | None]:
     """The output, if there is one; a run that ends before it has charged anything leaves no trace of itself."""
     if output is None or ledger is None:
@@ -135,7 +135,7 @@ def _directory(
     except BaseException:
         # who cannot read the ledger cannot say that nothing was charged
         with contextlib.suppress(LedgerError), hurried():
-            if not is_charged(ledger, dataset_id, place.run_id):
+            if not is_charged(ledger, place.run_id):
                 place.withdraw()
         raise
 
@@ -155,6 +155,7 @@ def describe(dataset: Dataset, source: str, neighbours: Neighbours) -> dict[str,
     public = neighbours is Neighbours.REPLACE_ONE and schema.units.counted
     return {
         "id": dataset.id,
+        "account": dataset.account,
         "source": source,
         "n_rows": dataset.n_rows if public else None,
         "arrays": {

@@ -4,6 +4,9 @@
 written to is noticed for free, and a run that was killed can be found again and resumed under the id that the ledger
 and the journal know. It is replaced as a whole, after the arrays are complete, so that a reader sees the started or the
 finished run and never half of one. `dpdist.pipeline.places` has what a directory and an object store do for that.
+
+It also remembers where the ledger stood when it last charged or committed something of this run, so that a ledger that
+was lost, or restored from a copy, is noticed (`dpdist.privacy.paid_run`).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 from dpdist.errors import DpdistError, Unavailable
 from dpdist.pipeline.places import Arrays, PlaceError, PlaceUnavailable, as_json, place_at
 from dpdist.pipeline.provenance import now
+from dpdist.privacy.heads import Head
 
 FORMAT = "dpdist-run/1"
 RECORD, ARRAYS, LEDGER = "run.json", "released.zarr", "ledger.sqlite"
@@ -61,26 +65,61 @@ class RunDirectory:
     times : mapping
         ``finished`` and ``seconds`` of a run that was done already, else empty: what it took does not change when it is
         resumed, which only writes down again what is there.
+    paid : bool
+        Whether the ledger must have a charge of it: it is done, or an earlier version started it, which did not say.
+    head : Head or None
+        Where the ledger stood when it was last told; None before the charge.
     """
 
     def __init__(self, path: str, head: Mapping[str, Any], *, resume: bool) -> None:
         self.path = path
         self.times: Mapping[str, Any] = {}
+        self.paid = False
+        self.head: Head | None = None
         self._place = place_at(path)
         found = self._found()
         if found is None:
             self._new = True
             self.run_id, self.started = secrets.token_hex(16), now()
-            self._start(head)
+            self._record = self._start(head)
             return
         if not resume:
             raise OutputError(_taken(path, str(found.get("status"))))
         _check_same(path, found, head)
         self._new = False
+        self._record = found
         self.run_id, self.started = str(found["run_id"]), str(found["started"])
+        self.head = _head_in(found)
+        self.paid = found.get("status") == "done" or "head" not in found["budget"]
         if found.get("status") == "done":
             self.times = {key: found[key] for key in ("finished", "seconds") if key in found}
         self._check_writable()
+
+    @property
+    def called(self) -> str:
+        """For messages."""
+        return f"the run in {self.path}"
+
+    def remembered(self, ledger: str) -> Head | None:
+        """Where the ledger of this run stood, whichever is asked about: it has one."""
+        return self.head
+
+    def remember(self, head: Head, receipt: Mapping[str, Any] | None = None) -> None:
+        """Keep where the ledger stands now, and what it charged.
+
+        It was checked against what is remembered, so it has not gone back.
+        """
+        if head == self.head:
+            return
+        budget = {**self._record["budget"], "head": head.to_dict()}
+        if receipt is not None:
+            budget["receipt"] = dict(receipt)
+        self._record = {**self._record, "budget": budget}
+        try:
+            self._place.replace(RECORD, as_json(self._record))
+        except PlaceError as error:
+            raise _unwritable(self.path, error, "Whatever was charged is on file") from None
+        self.head = head
 
     def _found(self) -> dict[str, Any] | None:
         """The record of the run that is there, None for a new place."""
@@ -101,20 +140,23 @@ class RunDirectory:
             record = json.loads(text)
             if record["format"] != FORMAT or not record["run_id"]:
                 raise ValueError
-        except (ValueError, KeyError, TypeError):
+            _head_in(record)
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise OutputError(
                 f"{self._place.shown(RECORD)} cannot be read as a run of this version ({FORMAT}): name another output"
             ) from None
         return dict(record)
 
-    def _start(self, head: Mapping[str, Any]) -> None:
+    def _start(self, head: Mapping[str, Any]) -> dict[str, Any]:
         record = {"format": FORMAT, **head, "run_id": self.run_id, "status": "started", "started": self.started}
+        record["budget"] = {**record["budget"], "head": None}
         try:
             made = self._place.create(RECORD, as_json(record))
         except PlaceError as error:
             raise _unwritable(self.path, error) from None
         if not made:
             raise OutputError(_taken(self.path, "started"))
+        return record
 
     def _check_writable(self) -> None:
         probe = f".{RECORD}.{secrets.token_hex(4)}"
@@ -172,9 +214,15 @@ def _taken(path: str, status: str) -> str:
     )
 
 
-def _unwritable(path: str, error: PlaceError) -> OutputError:
+def _head_in(record: Mapping[str, Any]) -> Head | None:
+    """What a record remembers of the ledger."""
+    found = record["budget"].get("head")
+    return None if found is None else Head.from_dict(found)
+
+
+def _unwritable(path: str, error: PlaceError, charged: str = "Nothing was charged") -> OutputError:
     fix = error.fix or "name a directory this account may write to"
-    return output_error(error, f"output {path} cannot be written to ({error.why}): {fix}. Nothing was charged")
+    return output_error(error, f"output {path} cannot be written to ({error.why}): {fix}. {charged}")
 
 
 def _check_same(path: str, found: Mapping[str, Any], head: Mapping[str, Any]) -> None:

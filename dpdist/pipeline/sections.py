@@ -11,16 +11,17 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dpdist.errors import DataError
+from dpdist.errors import BudgetError, DataError
 from dpdist.objects import SCHEMES as OBJECT_SCHEMES
 from dpdist.pipeline.problems import PROBLEMS
 from dpdist.pipeline.registry import ALIASES, METHODS, OWNED_BY_OTHER_KEYS, Method, estimator_class
 from dpdist.pipeline.values import Kind, Reader, kind_of, parameters_of, shown
 from dpdist.pipeline.yaml_lines import Entry, nearest
+from dpdist.privacy.budget import check_account
 from dpdist.privacy.postgres import SCHEMES as DATABASE_SCHEMES
 
 KEYS = ("method", "estimator", "data", "params", "budget", "ledger", "journal", "cluster", "output")
-STORED_KEYS = ("path", "arrays", "id", "public", "storage_options")
+STORED_KEYS = ("path", "arrays", "id", "account", "public", "storage_options")
 CLUSTER_KEYS: Mapping[str, Any] = {"workers": None, "threads_per_worker": 1, "memory_limit": "auto"}
 """Keys of a local cluster with their defaults; ``workers`` has to be given."""
 REMOTE_KEYS = ("address", "ca_file", "cert_file", "key_file")
@@ -229,6 +230,7 @@ class Sections:
     def _stored(self, section: Entry) -> dict[str, Any]:
         self._known(section, "data", STORED_KEYS, also=("generate",))
         values: dict[str, Any] = {name: self.text(name, section, "data.") for name in ("path", "id", "public")}
+        values["account"] = self._account(section)
         for key in ("arrays", "storage_options"):
             entry = _given(section, key)
             if entry is None:
@@ -240,6 +242,15 @@ class Sections:
             else:
                 values[key] = entry.plain()
         return {key: value for key, value in values.items() if value is not None}
+
+    def _account(self, section: Entry) -> str | None:
+        name, entry = self.text("account", section, "data."), _given(section, "account")
+        if name is None or entry is None:
+            return None
+        try:
+            return check_account(name)
+        except BudgetError as error:
+            return self.add("data.account", entry.where, str(error))
 
     def cluster(self) -> str | dict[str, Any] | None:
         """Where the map stage runs."""

@@ -26,6 +26,32 @@ class Neighbours(enum.Enum):
         return 2 if self is Neighbours.REPLACE_ONE else 1
 
 
+_LONGEST_NAME = 200
+
+
+def check_account(name: object) -> str:
+    """Return the name of an account; `BudgetError` if it is none.
+
+    Names are read by people and stand beside paths in commands: one line of text, without slashes.
+
+    Examples
+    --------
+    >>> check_account("survey-2026")
+    'survey-2026'
+    >>> check_account("data/survey.zarr")
+    Traceback (most recent call last):
+    dpdist.errors.BudgetError: 'data/survey.zarr' cannot be the name of an account: expected one line of 1 to 200 \
+characters without slashes, with no blank at either end, such as survey-2026
+    """
+    plain = isinstance(name, str) and name.isprintable() and name == name.strip() and 0 < len(name) <= _LONGEST_NAME
+    if not plain or not isinstance(name, str) or set(name) & set("/\\"):
+        raise BudgetError(
+            f"{name!r} cannot be the name of an account: expected one line of 1 to {_LONGEST_NAME} characters without "
+            "slashes, with no blank at either end, such as survey-2026"
+        )
+    return name
+
+
 @dataclass(frozen=True)
 class Budget:
     """What may be spent: (epsilon, delta).

@@ -14,6 +14,7 @@ from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.plan import Item, Plan
 from dpdist.privacy.releases import FixedSize, Poisson
 from dpdist.privacy.reported import Reported, reported_budget
+from dpdist.privacy.units import ALL_DATA, Protected
 
 # How far below the budget epsilon may stay, relative to it; a PLD takes some 0.1 s a call.
 _TOLERANCE = {"pld": 2e-5}
@@ -89,7 +90,12 @@ def _strengths(items: Sequence[Item], m: float, delta: float, neighbours: Neighb
     return strengths
 
 
-def calibrate(items: Sequence[Item], budget: Budget, neighbours: Neighbours = Neighbours.REPLACE_ONE) -> Plan:
+def calibrate(
+    items: Sequence[Item],
+    budget: Budget,
+    neighbours: Neighbours = Neighbours.REPLACE_ONE,
+    protects: Protected = ALL_DATA,
+) -> Plan:
     """Give every mechanism the largest strength with which the whole plan still meets the budget.
 
     One number ``m`` is solved for. With delta > 0 an item gets ``m sqrt(share/count)``, divided by its sampling rate,
@@ -106,6 +112,8 @@ def calibrate(items: Sequence[Item], budget: Budget, neighbours: Neighbours = Ne
     items : sequence of Item
     budget : Budget
     neighbours : Neighbours
+    protects : Protected, optional
+        What of a row the plan is about; the noise does not depend on it.
 
     Returns
     -------
@@ -134,7 +142,7 @@ def calibrate(items: Sequence[Item], budget: Budget, neighbours: Neighbours = Ne
     The guarantee holds for adaptive releases: parameters of a query may depend on earlier releases, the strengths,
     counts, rates and folds may not.
     """
-    return _calibrated(tuple(items), budget, neighbours)
+    return replace(_calibrated(tuple(items), budget, neighbours), protects=protects)
 
 
 @lru_cache(maxsize=128)  # a privacy-loss plan takes a good part of a second, and fits are often repeated

@@ -18,6 +18,7 @@ Arrays are int64 where that is safe and hold Python integers (dtype object) othe
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -35,6 +36,10 @@ Scale = Fraction | float
 """A positive number, taken as the exact rational that it is."""
 
 Size = int | tuple[int, ...]
+
+MPMATH = threading.Lock()
+"""Held where mpmath computes: it keeps constants such as ln 2 for all threads, in two steps, so that one that comes in
+between would work with half of them for ever."""
 
 _SAFE = 2**62  # below it, the sum of two int64 cannot overflow
 _EXP_MARGIN = 1e-14  # exp of a double t with relative error 1e-15 is within this times (1 + t), at least 5x
@@ -304,7 +309,9 @@ def _exp_enclosure(t: Fraction, length: int) -> tuple[Fraction, Fraction]:
     context = mpmath.MPContext()  # a context of its own: the global precision is shared between threads
     # t is represented with relative error 2**-prec, so exp(-t) <= 1 is off by at most 2**-(length + 38).
     context.prec = length + 40 + math.floor(t).bit_length()
-    middle = int(context.floor(context.ldexp(context.exp(-context.mpf(t.numerator) / t.denominator), length + 32)))
+    with MPMATH:
+        value = context.exp(-context.mpf(t.numerator) / t.denominator)
+    middle = int(context.floor(context.ldexp(value, length + 32)))
     return Fraction(middle - 1, 1 << (length + 32)), Fraction(middle + 2, 1 << (length + 32))
 
 

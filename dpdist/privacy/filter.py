@@ -16,15 +16,15 @@ results, the failure events of both rules would have to be added, and the limit 
 
 from __future__ import annotations
 
+import functools
 import math
-from collections import defaultdict
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpdist.errors import BudgetError, BudgetExceeded
 from dpdist.privacy.accounting import gdp_epsilon, gdp_mu
 from dpdist.privacy.budget import Budget, Neighbours
+from dpdist.privacy.totals import Sums, rounded
 
 Composition = Literal["basic", "gaussian"]
 
@@ -104,40 +104,30 @@ class Amount:
     mu: float | None = None
 
 
-def _columns_total(charges: Sequence[Charge], price: Callable[[Charge], float]) -> float:
-    """Sum over the charges on all rows, plus, for each split, the maximum over its folds."""
-    folds: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    parts = []
-    for charge in charges:
-        if charge.split is None or charge.fold is None:
-            parts.append(price(charge))
-        else:
-            folds[charge.split][charge.fold].append(price(charge))
-    parts += [max(math.fsum(column) for column in columns.values()) for columns in folds.values()]
-    return math.fsum(parts)
-
-
-def _total_mu(charges: Sequence[Charge]) -> float | None:
+def _mu(sums: Sums) -> float | None:
     """``sqrt(sum mu_i^2)``, None if a charge carries no mu."""
-    if any(charge.mu is None for charge in charges):
-        return None
-    return math.sqrt(_columns_total(charges, lambda charge: (charge.mu or 0.0) ** 2))
+    return None if sums.mu_squared is None else math.sqrt(rounded(sums.mu_squared))
 
 
-def total(limit: Limit | None, charges: Sequence[Charge]) -> Amount:
-    """Add up the charges on one dataset by the rule of its account, "basic" without a limit."""
-    mu = _total_mu(charges)
+def total(limit: Limit | None, sums: Sums) -> Amount:
+    """What charges come to by the rule of their account, "basic" without a limit."""
+    mu = _mu(sums)
     if limit is not None and limit.composition == "gaussian" and mu is not None:
         return Amount(gdp_epsilon(mu, limit.budget.delta), limit.budget.delta if mu else 0.0, mu)
-    return Amount(
-        _columns_total(charges, lambda charge: charge.epsilon), _columns_total(charges, lambda charge: charge.delta), mu
-    )
+    return Amount(rounded(sums.epsilon), rounded(sums.delta), mu)
+
+
+@functools.cache
+def _limit_mu(budget: Budget) -> float:
+    """The largest mu that satisfies a limit: a search, which every charge on the account would repeat."""
+    return gdp_mu(budget.epsilon, budget.delta)
 
 
 def left(limit: Limit, spent: Amount) -> Amount:
     """Return what one more charge on all rows may cost."""
     if limit.composition == "gaussian":
-        mu = math.sqrt(max(0.0, gdp_mu(limit.budget.epsilon, limit.budget.delta) ** 2 - (spent.mu or 0.0) ** 2))
+        spent_mu = math.inf if spent.mu is None else spent.mu
+        mu = math.sqrt(max(0.0, _limit_mu(limit.budget) ** 2 - spent_mu**2))
         return Amount(gdp_epsilon(mu, limit.budget.delta), limit.budget.delta, mu)
     return Amount(max(0.0, limit.budget.epsilon - spent.epsilon), max(0.0, limit.budget.delta - spent.delta))
 
@@ -163,25 +153,24 @@ def check_suits(dataset_id: str, limit: Limit | None, neighbours: Neighbours, ch
         )
 
 
-def check_fits(dataset_id: str, limit: Limit | None, charges: Sequence[Charge], charge: Charge) -> None:
-    """The filter: raise `BudgetExceeded` unless the account, charged with one more, stays within its limit."""
-    neighbours = limit.neighbours if limit else (charges or [charge])[0].neighbours
-    check_suits(dataset_id, limit, neighbours, charge)
+def check_fits(dataset_id: str, limit: Limit | None, charge: Charge, spent: Sums, after: Sums) -> None:
+    """The filter: raise `BudgetExceeded` unless what would be spent with the charge, `after`, is within the limit."""
     if limit is None:
         return
     if limit.composition == "gaussian":
-        mu = _total_mu([*charges, charge]) or 0.0
-        fits = mu**2 <= gdp_mu(limit.budget.epsilon, limit.budget.delta) ** 2 * (1 + TOLERANCE)
+        mu = _mu(after)
+        fits = mu is not None and mu**2 <= _limit_mu(limit.budget) ** 2 * (1 + TOLERANCE)
     else:
-        after = total(limit, [*charges, charge])
-        fits = after.epsilon <= limit.budget.epsilon * (1 + TOLERANCE)
-        fits = fits and after.delta <= limit.budget.delta * (1 + TOLERANCE)
+        then = total(limit, after)
+        fits = then.epsilon <= limit.budget.epsilon * (1 + TOLERANCE)
+        fits = fits and then.delta <= limit.budget.delta * (1 + TOLERANCE)
     if fits:
         return
-    spent = total(limit, charges)
+    before = total(limit, spent)
     raise BudgetExceeded(
-        f"the charge does not fit into the limit of {dataset_id!r} (rule {limit.composition!r}, {neighbours.value}): "
-        f"limit {_show(limit.budget)}, spent {_show(spent)}, asked {_show(charge)}, left {_show(left(limit, spent))}. "
+        f"the charge does not fit into the limit of {dataset_id!r} (rule {limit.composition!r}, "
+        f"{limit.neighbours.value}): limit {_show(limit.budget)}, spent {_show(before)}, asked {_show(charge)}, "
+        f"left {_show(left(limit, before))}. "
         "Nothing was charged. Ask for less, or let the owner of the data raise the limit."
     )
 

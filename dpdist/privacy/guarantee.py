@@ -20,6 +20,11 @@ _WHY = {
     "pld": "privacy loss distributions (rounded up)",
 }
 
+_LEDGER_ALONE = (
+    " That the account stays within its limit over all runs rests on the ledger alone: the dataset could not be "
+    "written, so another ledger, or an older copy of it, may go unnoticed."
+)
+
 
 def rounded_up(number: float) -> str:
     """Six digits, rounded up: what is written must not promise more than the accountant.
@@ -89,6 +94,8 @@ class Guarantee:
         What of a unit may be anything: "all data", unless a part of it counts as public.
     rows_per_unit : int
         How many rows of the dataset a unit can have, at most.
+    ledger_alone : bool
+        Whether the account has a limit that only the ledger knows, because the dataset could not be written.
 
     Notes
     -----
@@ -115,6 +122,7 @@ e^1 = 2.718, up to 1e-06: 31 Gaussian releases with exactly bounded sensitivity 
     model: Literal["central", "local"] = "central"
     protects: str = "all data"
     rows_per_unit: int = 1
+    ledger_alone: bool = False
 
     @property
     def text(self) -> str:
@@ -145,7 +153,7 @@ e^1 = 2.718, up to 1e-06: 31 Gaussian releases with exactly bounded sensitivity 
 
     def _marked(self, sentence: str) -> str:
         if not self.simulation:
-            return sentence
+            return sentence + (_LEDGER_ALONE if self.ledger_alone else "")
         return (
             "This is a simulation: its noise came from a seed, so that it can be removed again, and NO guarantee "
             f"holds. With secret noise this would hold: {sentence}"

@@ -7,14 +7,17 @@ newest can commit. So a release id has one value for ever, and a resumed run get
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-from collections.abc import Sequence
+import secrets
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from dpdist.errors import Fenced, LedgerError
+from dpdist.privacy.heads import Head, Witness
 from dpdist.privacy.migrations import Schema
 from dpdist.privacy.sqlite import Store, open_store, utc_now
 from dpdist.privacy.tracebacks import forgetful
@@ -25,9 +28,37 @@ _VERSION_1 = (
         release_id TEXT PRIMARY KEY NOT NULL, run_id TEXT NOT NULL, epoch INTEGER NOT NULL,
         dtype TEXT NOT NULL, shape TEXT NOT NULL, bytes BLOB NOT NULL, stored_at TEXT NOT NULL)""",
 )
-SCHEMA = Schema("journal", "dpdist_epochs", (_VERSION_1,))
+
+
+def _identify(db: Any) -> None:
+    db.execute("INSERT INTO dpdist_journal (id) VALUES (?)", (secrets.token_hex(16),))
+
+
+_VERSION_2 = (
+    "CREATE TABLE dpdist_journal (id TEXT PRIMARY KEY NOT NULL)",
+    # The newest head that it was told of every ledger that it keeps values for.
+    """CREATE TABLE dpdist_remembered (
+        ledger TEXT PRIMARY KEY NOT NULL, number INTEGER NOT NULL, token TEXT NOT NULL)""",
+    "CREATE INDEX dpdist_values_by_run ON dpdist_values (run_id)",
+    "ALTER TABLE dpdist_epochs ADD COLUMN receipt TEXT",  # what the ledger charged, as JSON
+    _identify,
+)
+SCHEMA = Schema("journal", "dpdist_epochs", (_VERSION_1, _VERSION_2))
+VALUES_TABLE = "dpdist_values"
+TABLES = ("dpdist_journal", "dpdist_remembered", "dpdist_epochs", VALUES_TABLE)
+_ID = "SELECT id FROM dpdist_journal"
+_REMEMBERED = "SELECT ledger, number, token FROM dpdist_remembered WHERE ledger = ?"
+_OTHER = "SELECT ledger, number, token FROM dpdist_remembered WHERE ledger <> ? LIMIT 1"
+_REMEMBER = """INSERT INTO dpdist_remembered (ledger, number, token) VALUES (?, ?, ?)
+    ON CONFLICT (ledger) DO UPDATE SET number = excluded.number, token = excluded.token
+    WHERE excluded.number > dpdist_remembered.number"""
+_HOLDS = "SELECT 1 FROM dpdist_values WHERE run_id = ? LIMIT 1"
 _EPOCH = "SELECT epoch FROM dpdist_epochs WHERE run_id = ?"
-_FIRST_EPOCH = "INSERT INTO dpdist_epochs VALUES (?, 1)"
+_FIRST_EPOCH = "INSERT INTO dpdist_epochs (run_id, epoch) VALUES (?, 1)"
+_RECEIPT = "UPDATE dpdist_epochs SET receipt = ? WHERE run_id = ?"
+_RUNS = """SELECT run_id, receipt FROM dpdist_epochs AS epochs
+    WHERE receipt IS NOT NULL OR EXISTS (SELECT 1 FROM dpdist_values AS kept WHERE kept.run_id = epochs.run_id)
+    ORDER BY run_id"""
 _NEXT_EPOCH = "UPDATE dpdist_epochs SET epoch = epoch + 1 WHERE run_id = ?"
 _VALUE = "SELECT run_id, dtype, shape, bytes FROM dpdist_values WHERE release_id = ?"
 _ADD_VALUE = "INSERT INTO dpdist_values VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -37,6 +68,8 @@ _DTYPES = {np.dtype(np.float64): "<f8", np.dtype(np.int64): "<i8"}
 
 class ReleasedValues(Protocol):
     """One writer's view of one run."""
+
+    run_id: str
 
     def check(self) -> None:
         """Raise `Fenced` if another opener has taken the run over."""
@@ -51,8 +84,26 @@ class ReleasedValues(Protocol):
         """Give up writing."""
 
 
-class AnyJournal(Protocol):
+class AnyJournal(Witness, Protocol):
     """Where released values are kept: `Journal`, or `dpdist.privacy.object_journal.ObjectJournal`."""
+
+    path: str
+
+    @property
+    def id(self) -> str:
+        """Its random name, made with it: the ledger writes down which journal keeps the values of a run."""
+
+    def other(self, ledger: str) -> Head | None:
+        """A head of another ledger than this one, if it was told of any."""
+
+    def charged(self) -> dict[str, dict[str, Any] | None]:
+        """The runs that it keeps something of, with what was charged for each; None: it was not told."""
+
+    def knows(self, run_id: str) -> bool:
+        """Whether the run was ever opened in it."""
+
+    def holds(self, run_id: str) -> bool:
+        """Whether it has a value of the run."""
 
     def open(self, run_id: str) -> ReleasedValues:
         """Take a run over."""
@@ -69,6 +120,8 @@ class Journal:
     path : path-like
         A file, created with its directories, on a local disk; the address of a PostgreSQL database
         (`dpdist.privacy.postgres`); or ``":memory:"``.
+    store : Store, optional
+        The same database, where it is open already.
 
     Examples
     --------
@@ -84,9 +137,61 @@ class Journal:
     dpdist.errors.Fenced: run 'monday' was taken over by a newer process (epoch 2, this one has 1): stop this one
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], store: Store | None = None) -> None:
         self.path = os.fspath(path)
-        self._db = open_store(self.path, SCHEMA)
+        if store is None:
+            store = open_store(self.path, SCHEMA)
+        else:
+            store.keep(SCHEMA)
+        self._db = store
+
+    @functools.cached_property
+    def id(self) -> str:
+        """Its random name, made with it: the ledger writes down which journal keeps the values of a run."""
+        return self._db.read(lambda db: str(db.execute(_ID).fetchone()[0]))
+
+    def remembered(self, ledger: str) -> Head | None:
+        """Return the newest head that it was told of a ledger."""
+        row = self._db.read(lambda db: db.execute(_REMEMBERED, (ledger,)).fetchone())
+        return None if row is None else Head(*row)
+
+    def other(self, ledger: str) -> Head | None:
+        """Return a head of another ledger than this one, if it was told of any."""
+        row = self._db.read(lambda db: db.execute(_OTHER, (ledger,)).fetchone())
+        return None if row is None else Head(*row)
+
+    def remember(self, head: Head, receipt: Mapping[str, Any] | None = None) -> None:
+        """Keep a head, unless a newer one of that ledger is known; and what was charged for a run."""
+
+        def keep(db: Any) -> None:
+            db.execute(_REMEMBER, (head.ledger, head.number, head.token))
+            if receipt is not None:
+                db.execute(_RECEIPT, (json.dumps(receipt), receipt["run_id"]))
+
+        self._db.write(keep)
+
+    def charged(self) -> dict[str, dict[str, Any] | None]:
+        """Return the runs that it keeps something of, with what was charged for each; None: it was not told."""
+        return self._db.read(
+            lambda db: {run_id: receipt and json.loads(receipt) for run_id, receipt in db.execute(_RUNS).fetchall()}
+        )
+
+    @property
+    def called(self) -> str:
+        """For messages."""
+        return f"the journal {self.path}"
+
+    def knows(self, run_id: str) -> bool:
+        """Whether the run was ever opened in it."""
+        return self._db.read(lambda db: db.execute(_EPOCH, (run_id,)).fetchone() is not None)
+
+    def holds(self, run_id: str) -> bool:
+        """Whether it has a value of the run."""
+        return self._db.read(lambda db: db.execute(_HOLDS, (run_id,)).fetchone() is not None)
+
+    def is_in(self, store: Store) -> bool:
+        """Whether it writes by this very connection, so that others can be written with it as one."""
+        return self._db is store
 
     def open(self, run_id: str) -> RunJournal:
         """Take the run over: from now on every earlier opener of it is fenced off."""
@@ -138,18 +243,23 @@ class RunJournal:
         LedgerError
             If the value is not a float64 or int64 array, the id belongs to another run, or the file cannot be written.
         """
+        return self._db.write(lambda db: self.put_within(db, release_id, value))
+
+    def put_within(self, db: Any, release_id: str, value: np.ndarray) -> np.ndarray:
+        """The same, as a part of a transaction of the same database (`is_in`)."""
         dtype, shape, data = encoded(value)
 
         # The check and the insert are one transaction: nobody can take the run over in between.
-        def store(db: Any) -> np.ndarray:
-            self._check(db)
-            stored = self._read(db, release_id)
-            if stored is not None:
-                return stored
-            db.execute(_ADD_VALUE, (release_id, self.run_id, self.epoch, dtype, shape, data, utc_now()))
-            return decoded(dtype, shape, data)
+        self._check(db)
+        stored = self._read(db, release_id)
+        if stored is not None:
+            return stored
+        db.execute(_ADD_VALUE, (release_id, self.run_id, self.epoch, dtype, shape, data, utc_now()))
+        return decoded(dtype, shape, data)
 
-        return self._db.write(store)
+    def is_in(self, store: Store) -> bool:
+        """Whether it writes by this very connection, so that others can be written with it as one."""
+        return self._db is store
 
     def _check(self, db: Any) -> None:
         if self._closed:

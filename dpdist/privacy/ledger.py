@@ -19,39 +19,68 @@ import os
 import socket
 import sqlite3
 import urllib.parse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dpdist.errors import BudgetError, LedgerError
+import numpy as np
+
+from dpdist.errors import BudgetError, Forgotten, LedgerError
 from dpdist.objects import is_object_store
-from dpdist.privacy.budget import Budget, Neighbours
+from dpdist.privacy.budget import Budget, Neighbours, check_account
 from dpdist.privacy.filter import Amount, Charge, Composition, Limit, check_fits, check_suits, left, total
-from dpdist.privacy.journal import AnyJournal, Journal
+from dpdist.privacy.heads import Head, Witness, advance, check_head, read_head, read_id
+from dpdist.privacy.journal import AnyJournal, Journal, ReleasedValues, RunJournal
 from dpdist.privacy.ledger_records import (
-    ADD_LIMIT,
+    ACCOUNTS,
     ADD_RELEASE,
     ADD_RUN,
+    ANY_RUN,
+    BEFORE,
+    BIND,
+    COMMIT,
+    COMMITTED,
     DATASETS,
+    EVENTS,
     LIMITS,
     RELEASE,
     RELEASES,
     RUN,
     RUNS,
     SCHEMA,
+    SET_UNIT,
+    UNNAMED,
+    Account,
     ReleaseRecord,
     RunCharge,
     RunRecord,
+    account_of,
+    add_limit,
+    balance_after,
+    balance_columns,
+    check_journal,
+    check_may_go_on,
     check_same_run,
+    check_uncommitted,
+    enter_journal,
+    library,
     limit_of,
+    open_account,
+    other_release,
+    read_account,
     read_charges,
     read_limit,
+    read_receipt,
     run_record,
     same_release,
 )
 from dpdist.privacy.object_journal import ObjectJournal
 from dpdist.privacy.postgres import has_table, is_address
-from dpdist.privacy.sqlite import open_store, utc_now
+from dpdist.privacy.sqlite import MEMORY, open_store, utc_now
+from dpdist.privacy.totals import Balance, Sums, decoded
+from dpdist.privacy.tracebacks import forgetful
+from dpdist.privacy.units import ROWS, About, counted, group_size
 
 
 def default_path() -> str:
@@ -78,6 +107,11 @@ class Ledger:
     journal : path-like, optional
         Where released values are kept, if not in the same database: another file or database, or an object store
         (``s3://bucket/prefix``). Keep it as long as the ledger.
+    account : str, optional
+        Who pays for arrays that name neither themselves nor an account: the arrays of a grid search, say. By default
+        every fit of such arrays has an account of its own, and nothing adds them up.
+    witnesses : sequence of Witness, optional
+        Who else remembers where the ledger stands (`dpdist.privacy.paid_run`): the record of a run.
 
     Notes
     -----
@@ -101,9 +135,16 @@ class Ledger:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | None = None, *, journal: str | os.PathLike[str] | None = None
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        journal: str | os.PathLike[str] | None = None,
+        account: str | None = None,
+        witnesses: Sequence[Witness] = (),
     ) -> None:
         self.path = default_path() if path is None else os.fspath(path)
+        self.pays_for_unnamed = None if account is None else check_account(account)
+        self.witnesses = tuple(witnesses)
         self._journal = self.path if journal is None else os.fspath(journal)
         self._db = open_store(self.path, SCHEMA)
 
@@ -139,7 +180,16 @@ class Ledger:
         The two belong together: a release that is charged and has no value is drawn anew, which is harmless only if the
         first draw was lost unseen. A ledger that outlives its journal would pay for two draws once.
         """
-        return ObjectJournal(self._journal) if is_object_store(self._journal) else Journal(self._journal)
+        if is_object_store(self._journal):
+            return ObjectJournal(self._journal)
+        return Journal(self._journal, self._db if self._journal == self.path else None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sent to another process, it is opened there again."""
+        if MEMORY in (self.path, self._journal):
+            raise LedgerError("a ledger in memory cannot be sent to another process: give it a file")
+        named, told = self.pays_for_unnamed, self.witnesses
+        return functools.partial(Ledger, self.path, journal=self._journal, account=named, witnesses=told), ()
 
     def close(self) -> None:
         """Close the file, and the journal's."""
@@ -147,20 +197,49 @@ class Ledger:
             self.journal.close()
         self._db.close()
 
+    # -- which ledger it is, and where it stands ------------------------------------------------------------------
+
+    @functools.cached_property
+    def id(self) -> str:
+        """The random name of this ledger, made with it; a copy of the file has the same one."""
+        return self._db.read(lambda db: read_id(db))
+
+    def head(self) -> Head:
+        """Where the ledger stands now: for others to remember, see `dpdist.privacy.heads`."""
+        return self._db.read(lambda db: read_head(db))
+
+    def receipt(self, run_id: str) -> dict[str, Any]:
+        """What was charged for a run: for others to keep, as a ledger that has forgotten it can charge it again."""
+        return self._db.read(lambda db: read_receipt(db, run_id))
+
+    def check_remembered(self, remembered: Head, by: str) -> None:
+        """Raise `LedgerError` unless this is the ledger that was seen before, with all that it held then.
+
+        Parameters
+        ----------
+        remembered : Head
+        by : str
+            Who remembers it, for the message: ``"the dataset rows.zarr"``.
+        """
+        self._db.read(lambda db: check_head(db, self.path, remembered, by))
+
     # -- limits ---------------------------------------------------------------------------------------------------
 
     def set_limit(
         self,
-        dataset_id: str,
+        account: str,
         budget: Budget,
         *,
         neighbours: Neighbours = Neighbours.REPLACE_ONE,
         composition: Composition = "basic",
+        unit: str | None = None,
     ) -> None:
-        """Set or change what may be spent on a dataset in total, counting what has been spent already.
+        """Set or change what may be spent on an account in total, counting what has been spent already.
 
         Set it before the first run. Lowering it is always sound; raising it weakens the guarantee to the new limit.
-        The relation and the rule stay as they are once something has been charged. Earlier limits are kept on file.
+        The relation, the rule and the unit stay as they are once something has been charged. Earlier limits are kept on
+        file. ``unit`` is what the limit is about (`dpdist.privacy.units`): ``"row"``, ``"label"``, ``"answer"``, or the
+        name of an owner of rows; by default that of the dataset that is charged first.
 
         Raises
         ------
@@ -174,47 +253,44 @@ class Ledger:
         limit = Limit(budget, neighbours, composition)
 
         def change(db: Any) -> None:
-            old, number = read_limit(db, dataset_id)
-            if old == limit:
+            old, _ = read_limit(db, account)
+            known = read_account(db, account).unit
+            if old == limit and unit in (None, known):
                 return
-            charges = read_charges(db, dataset_id)
+            charges = read_charges(db, account)
             if old and charges and old.composition != composition:
                 raise BudgetError(
-                    f'the charges on {dataset_id!r} add up by the rule "{old.composition}" and one account keeps one '
+                    f'the charges on {account!r} add up by the rule "{old.composition}" and one account keeps one '
                     f'rule; set the limit with composition="{old.composition}"'
                 )
+            if charges and known is not None and unit not in (None, known):
+                raise BudgetError(
+                    f"the charges on {account!r} are about one {known} and one account keeps one unit; set the limit "
+                    f"with unit={known!r}, or open another account for a {unit}"
+                )
             for charge in charges:
-                check_suits(dataset_id, limit, neighbours, charge)
-            db.execute(
-                ADD_LIMIT,
-                (dataset_id, number + 1, utc_now(), budget.epsilon, budget.delta, neighbours.value, composition),
-            )
+                check_suits(account, limit, neighbours, charge)
+            open_account(db, account)
+            if unit is not None:
+                db.execute(SET_UNIT, (unit, account))
+            advance(db, "limit", account)
+            add_limit(db, account, limit)
 
         self._db.write(change)
 
-    def limit(self, dataset_id: str) -> Limit | None:
-        """Return the limit in force, None if there is none."""
-        return self._db.read(lambda db: read_limit(db, dataset_id)[0])
+    def limit(self, account: str) -> Limit | None:
+        """Return the limit of an account that is in force, None if there is none."""
+        return self.account(account).limit
 
     # -- charges --------------------------------------------------------------------------------------------------
 
-    def can_afford(self, dataset_id: str, charge: Charge, run_id: str | None = None, digest: str | None = None) -> None:
+    def can_afford(self, account: str, charge: Charge, about: About = ROWS) -> Charge:
         """Raise what `open_run` would raise about the charge, and write nothing: a check before any data is read.
 
-        A `run_id` that has been charged to this dataset already is affordable: it is a resume, if its `digest` is the
-        same. The answer holds for now only; another process may spend in between, which `open_run` will notice.
+        Returns what the account would pay. The answer holds for now only; another process may spend in between, which
+        `open_run` will notice.
         """
-
-        def check(db: Any) -> None:
-            if run_id is not None:
-                row = db.execute(RUN, (run_id,)).fetchone()
-                if row and digest is not None:
-                    check_same_run(run_record(row), dataset_id, digest, charge)
-                if row and run_record(row).dataset_id == dataset_id:
-                    return
-            check_fits(dataset_id, read_limit(db, dataset_id)[0], read_charges(db, dataset_id), charge)
-
-        self._db.read(check)
+        return self._db.read(lambda db: _check(db, read_account(db, account), charge, about)[0])
 
     def open_run(
         self,
@@ -223,6 +299,10 @@ class Ledger:
         digest: str,
         charge: Charge,
         *,
+        about: About = ROWS,
+        account: str | None = None,
+        named: bool = True,
+        journal: AnyJournal | None = None,
         user: str | None = None,
         label: str | None = None,
     ) -> RunCharge:
@@ -236,6 +316,15 @@ class Ledger:
             Names the plan (all its public parameters). The same run id with the same digest is a resume, free of cost.
         charge : Charge
             The plan's total.
+        about : About, optional
+            Whose data it is about: an account about another unit is charged what that is proved to cost it
+            (`dpdist.privacy.units`). Default: one row.
+        account : str, optional
+            Who pays: what all datasets about the same people share. Default: the dataset's own, of its id.
+        named : bool
+            Whether the dataset, or its account, has a name that somebody can give again.
+        journal : Journal, optional
+            Where its values are going to be kept: the run belongs to that journal for ever.
         user, label : str, optional
             Shown in the history. The user is by default the account and the host of this process: ``ann@node1``.
 
@@ -244,27 +333,41 @@ class Ledger:
         BudgetExceeded
             If the charge does not fit into what is left; nothing is charged.
         BudgetError
-            If the charge is made under another neighbouring relation, or lacks the mu that the account's rule needs.
+            If the charge is made under another neighbouring relation, lacks the mu that the account's rule needs, or is
+            about a unit from which nothing follows for the account's.
         LedgerError
-            If the run id was used for something else.
+            If the run id was used for something else, or the dataset pays from another account.
         """
+        account = dataset_id if account in (None, dataset_id) else check_account(account)
+        kept_by = None if journal is None else journal.id
         if not (dataset_id and run_id and digest):
             raise LedgerError(f"a run needs a dataset id, a run id and a digest, got {(dataset_id, run_id, digest)!r}")
-        now = utc_now()
+        user, now = user or _whoami(), utc_now()
 
         def charge_once(db: Any) -> RunCharge:
             row = db.execute(RUN, (run_id,)).fetchone()
             if row:
                 record = run_record(row)
-                check_same_run(record, dataset_id, digest, charge)
+                check_same_run(record, dataset_id, digest, charge, about)
+                check_may_go_on(db, record)
+                check_journal(db, record, kept_by)
                 # this call's own charge, if the answer to its COMMIT was lost
                 resumed = record.when != now
                 return RunCharge(dataset_id, run_id, digest, record.charge, record.when, resumed)
-            charges = read_charges(db, dataset_id)
-            check_fits(dataset_id, read_limit(db, dataset_id)[0], charges, charge)
-            price = (charge.epsilon, charge.delta, charge.neighbours.value, charge.mu, charge.split, charge.fold)
-            db.execute(ADD_RUN, (run_id, dataset_id, len(charges) + 1, digest, *price, now, user or _whoami(), label))
-            return RunCharge(dataset_id, run_id, digest, charge, now, resumed=False)
+            on_file = read_account(db, account)
+            paid, balance = _check(db, on_file, charge, about)
+            open_account(db, account, dataset_id, named)
+            unit = on_file.unit_for(about)
+            if on_file.unit is None:
+                db.execute(SET_UNIT, (unit, account))
+            head = advance(db, "charge", run_id)
+            price = (paid.epsilon, paid.delta, paid.neighbours.value, paid.mu, paid.split, paid.fold)
+            if journal is not None and kept_by is not None:
+                enter_journal(db, kept_by, journal.path)
+            names = (head.number, account, run_id, dataset_id, digest)
+            made = (now, user, label, kept_by, library(), about.charged, group_size(unit, about))
+            db.execute(ADD_RUN, (*names, *price, *made, *balance_columns(balance)))
+            return RunCharge(dataset_id, run_id, digest, paid, now, resumed=False)
 
         return self._db.write(charge_once)
 
@@ -302,58 +405,191 @@ class Ledger:
         ------
         LedgerError
             If the run was never opened, or the release id or the index is on file for a different release.
+        Forgotten
+            If the release has been committed: it has a value, and whoever asks has not found it.
         """
         noise_std, sensitivity = float(noise_std), float(sensitivity)
         noise_std = math.inf if math.isnan(noise_std) else noise_std  # SQL has no NaN
         new = ReleaseRecord(release_id, run_id, index, name, mechanism, noise_std, sensitivity, cost, utc_now())
 
         def append(db: Any) -> bool:
-            if not db.execute(RUN, (run_id,)).fetchone():
+            run = db.execute(RUN, (run_id,)).fetchone()
+            if not run:
                 raise LedgerError(f"run {run_id!r} has not been charged: call open_run before its first release")
             on_file = [ReleaseRecord(*row) for row in db.execute(RELEASE, (release_id, run_id, index))]
             if len(on_file) == 1 and same_release(on_file[0], new):
+                check_uncommitted(db, on_file[0])
                 return on_file[0].when == new.when  # this call's own, if the answer to its COMMIT was lost
             if on_file:
-                raise LedgerError(
-                    f"release {index} ({release_id!r}) of run {run_id!r} is on file with other parameters: "
-                    "the plan has changed; start a new run"
-                )
+                raise other_release(run_record(run), index, release_id)
             db.execute(ADD_RELEASE, dataclasses.astuple(new))
             return True
 
         return self._db.write(append)
 
+    @forgetful
+    def commit(self, run: ReleasedValues, release_id: str, value: np.ndarray) -> np.ndarray:
+        """Store the value of an announced release, and write down that it counts; only what is returned may be used.
+
+        Where ledger and journal are one database this is one transaction. Elsewhere the value is stored first: between
+        the two it counts already, because whoever goes on finds it.
+
+        Raises
+        ------
+        Fenced
+            If another opener has taken the run over; nothing is stored.
+        LedgerError
+            If the release was not announced, or one of the two cannot be written.
+        """
+        if isinstance(run, RunJournal) and run.is_in(self._db):
+
+            def both(db: Any) -> np.ndarray:
+                stored = run.put_within(db, release_id, value)
+                self._commit(db, run.run_id, release_id)
+                return stored
+
+            return self._db.write(both)
+        stored = run.put(release_id, value)
+        self.confirm(run.run_id, release_id)
+        return stored
+
+    def confirm(self, run_id: str, release_id: str) -> None:
+        """Write down that a release has a value in its journal, unless that is on file; call it before it is used."""
+        on_file = self._db.read(lambda db: db.execute(COMMITTED, (release_id,)).fetchone())
+        if on_file is None or on_file[1] is None:
+            self._db.write(lambda db: self._commit(db, run_id, release_id))
+
+    def _commit(self, db: Any, run_id: str, release_id: str) -> None:
+        on_file = db.execute(COMMITTED, (release_id,)).fetchone()
+        if on_file is None:
+            raise Forgotten(
+                f"the journal has a value of the run {run_id!r} that the ledger {self.path} never announced: the "
+                "ledger was restored from a copy, or replaced. Restore its newest state. Nothing was drawn"
+            )
+        if on_file[1] is None:
+            db.execute(COMMIT, (advance(db, "commit", release_id).number, release_id))
+
+    def resume(
+        self, dataset_id: str, run_id: str, digest: str, charge: Charge, journal: AnyJournal, about: About = ROWS
+    ) -> bool:
+        """Whether the run has been charged, so that it can go on; raises where it must not.
+
+        A run that an earlier version charged, when nobody wrote down which journal keeps its values, belongs from now
+        on to the one that it is first opened with: it must have been opened there before.
+
+        Raises
+        ------
+        Forgotten
+            If its values are kept in another journal.
+        LedgerError
+            If the run id was used for something else.
+        """
+        name = journal.id
+
+        def checked(db: Any) -> RunRecord | None:
+            row = db.execute(RUN, (run_id,)).fetchone()
+            if row is None:
+                return None
+            record = run_record(row)
+            check_same_run(record, dataset_id, digest, charge, about)
+            check_may_go_on(db, record)
+            check_journal(db, record, name)
+            return record
+
+        record = self._db.read(checked)
+        if record is None:
+            return False
+        if record.journal is None:
+            if not journal.knows(run_id):
+                raise Forgotten(
+                    f"the run {run_id!r} was charged at {record.when}, and {journal.called} has never heard of it: "
+                    "name the journal that it was started with, or restore that one. Nothing was drawn"
+                )
+
+            def bind(db: Any) -> None:
+                enter_journal(db, name, journal.path)
+                db.execute(BIND, (name, run_id))
+
+            self._db.write(bind)
+        return True
+
+    def is_empty(self) -> bool:
+        """Whether nothing was ever charged to it."""
+        return self._db.read(lambda db: db.execute(ANY_RUN).fetchone() is None)
+
+    def keeps(self, journal: AnyJournal) -> bool:
+        """Whether a journal is kept by the same connection: then both are written in one transaction."""
+        return isinstance(journal, Journal) and journal.is_in(self._db)
+
     # -- reports --------------------------------------------------------------------------------------------------
 
-    def datasets(self) -> list[str]:
-        """Return the ids of all datasets with a charge or a limit."""
-        return self._db.read(lambda db: [row[0] for row in db.execute(DATASETS)])
+    def accounts(self) -> list[str]:
+        """Return the names of all accounts: every dataset with a charge or a limit has one, of its id or shared."""
+        return self._db.read(lambda db: [row[0] for row in db.execute(ACCOUNTS)])
 
-    def spent(self, dataset_id: str) -> Amount:
+    def datasets(self, account: str) -> list[str]:
+        """Return the ids of the datasets that pay from an account."""
+        return self._db.read(lambda db: [row[0] for row in db.execute(DATASETS, (account,))])
+
+    def account_of(self, dataset_id: str) -> str | None:
+        """Return the account that a dataset pays from, None if nothing was ever charged to it."""
+        return self._db.read(lambda db: account_of(db, dataset_id))
+
+    def has_unnamed(self) -> bool:
+        """Whether something was charged for arrays without a name: nothing adds them to what comes later."""
+        return self._db.read(lambda db: db.execute(UNNAMED).fetchone() is not None)
+
+    def account(self, name: str) -> Account:
+        """Return the limit of an account, its relation, and what its runs come to."""
+        return self._db.read(lambda db: read_account(db, name))
+
+    def spent(self, account: str) -> Amount:
         """Return the total of all charges by the account's rule ("basic" if no limit is set)."""
-        return self._db.read(lambda db: total(read_limit(db, dataset_id)[0], read_charges(db, dataset_id)))
+        state = self.account(account)
+        return total(state.limit, state.total)
 
-    def remaining(self, dataset_id: str) -> Amount | None:
+    def remaining(self, account: str) -> Amount | None:
         """Return what a charge on all rows may still cost, None if there is no limit."""
-        limit, charges = self._db.read(lambda db: (read_limit(db, dataset_id)[0], read_charges(db, dataset_id)))
-        return None if limit is None else left(limit, total(limit, charges))
+        state = self.account(account)
+        return None if state.limit is None else left(state.limit, total(state.limit, state.total))
 
-    def limits(self, dataset_id: str) -> list[tuple[str, Limit]]:
+    def limits(self, account: str) -> list[tuple[str, Limit]]:
         """Return every limit that was set, with the time, oldest first; the last one is in force."""
-        rows = self._db.read(lambda db: list(db.execute(LIMITS, (dataset_id,))))
-        return [(when, limit_of(*terms)) for *terms, when in rows]
+        return self._db.read(lambda db: [(when, limit_of(*terms)) for *terms, when in db.execute(LIMITS, (account,))])
 
-    def history(self, dataset_id: str) -> list[RunRecord]:
-        """Return every run on the dataset, oldest first, with its releases."""
+    def events(self) -> list[tuple[str, str, str]]:
+        """Return when the ledger was restored or an account was moved, which of the two, and who said so."""
+        return self._db.read(lambda db: [(str(when), str(what), str(why)) for when, what, why in db.execute(EVENTS)])
+
+    def history(self, account: str) -> list[RunRecord]:
+        """Return every run of the account, oldest first, with its releases."""
 
         def found(db: Any) -> list[RunRecord]:
-            runs = [run_record(row) for row in db.execute(RUNS, (dataset_id,)).fetchall()]
+            runs = [run_record(row) for row in db.execute(RUNS, (account,)).fetchall()]
             return [
                 replace(run, releases=tuple(ReleaseRecord(*row) for row in db.execute(RELEASES, (run.run_id,))))
                 for run in runs
             ]
 
         return self._db.read(found)
+
+    def run(self, run_id: str) -> RunRecord | None:
+        """Return one run, without its releases; None if it was not charged."""
+        row = self._db.read(lambda db: db.execute(RUN, (run_id,)).fetchone())
+        return None if row is None else run_record(row)
+
+    def spent_before(self, run_id: str) -> Sums:
+        """Return what was spent on its account before a run on file."""
+        return self._db.read(lambda db: decoded(*(db.execute(BEFORE, (run_id,)).fetchone() or (None,))))
+
+
+def _check(db: Any, account: Account, charge: Charge, about: About) -> tuple[Charge, Balance]:
+    """What the account would pay, and what would be spent then; raises what `Ledger.open_run` says it raises."""
+    check_suits(account.name, account.limit, account.neighbours or charge.neighbours, charge)
+    charge = counted(account.name, account.unit_for(about), charge, about)
+    balance = balance_after(db, account, charge)
+    check_fits(account.name, account.limit, charge, account.total, balance.total)
+    return charge, balance
 
 
 def _whoami() -> str:

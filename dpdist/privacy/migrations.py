@@ -7,11 +7,16 @@ change that is interrupted leaves the old version. Nothing here deletes a charge
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dpdist.errors import LedgerError
+
+Step = str | Callable[[Any], None]
+"""A statement, or a function of the open transaction."""
+_CREATED = re.compile(r"\s*CREATE TABLE (\w+)")
 
 
 @dataclass(frozen=True)
@@ -25,13 +30,13 @@ class Schema:
     table : str
         One of the tables of version 1. Where it is there and no version is recorded, the tables are of version 1:
         programs before this one recorded none.
-    migrations : tuple of tuples of str
+    migrations : tuple of tuples of Step
         Number i leads from version i to version i + 1. The first one makes all tables. Published ones never change.
     """
 
     part: str
     table: str
-    migrations: tuple[tuple[str, ...], ...]
+    migrations: tuple[tuple[Step, ...], ...]
 
     @property
     def version(self) -> int:
@@ -55,14 +60,14 @@ class Migratable(Protocol):
     def has_table(self, db: Any, name: str) -> bool:
         """Whether there is such a table."""
 
-    def may_adopt(self, db: Any, table: str) -> bool:
-        """Whether this account may record the version of a table that is there."""
-
     def define(self, db: Any, statement: str) -> None:
         """Execute one statement of a migration, with the types of this database."""
 
     def let_read(self, db: Any, table: str) -> None:
         """Let every account that may use the database read a table."""
+
+    def let_use(self, db: Any, table: str, like: str) -> None:
+        """Give every account the rights on a new table that it has on one that was there."""
 
 
 def found_version(store: Migratable, db: Any, schema: Schema) -> tuple[int, bool]:
@@ -72,29 +77,33 @@ def found_version(store: Migratable, db: Any, schema: Schema) -> tuple[int, bool
     return int(store.has_table(db, schema.table)), False
 
 
-def bring_up_to_date(store: Migratable, schema: Schema) -> bool:
-    """Make the tables, or change older ones, once; return whether the version is recorded.
+def bring_up_to_date(store: Migratable, schema: Schema) -> None:
+    """Make the tables, or change older ones, once.
 
     Tables of this program's version stay as they are, so an account without the right to create can use them.
     """
 
-    def change(db: Any) -> bool:
+    def change(db: Any) -> None:
         version, recorded = found_version(store, db, schema)
         refuse_newer(store.path, schema, version)
-        if version == schema.version and (recorded or not store.may_adopt(db, schema.table)):
-            return recorded
+        if version == schema.version:
+            return
         for migration in schema.migrations[version:]:
-            for statement in migration:
-                store.define(db, statement)
+            for step in migration:
+                if isinstance(step, str):
+                    store.define(db, step)
+                    if version and (made := _CREATED.match(step)):
+                        store.let_use(db, made[1], schema.table)
+                else:
+                    step(db)
         if not recorded:
             store.define(db, f"CREATE TABLE {schema.record} (version INTEGER NOT NULL)")
             store.let_read(db, schema.record)
             db.execute(f"INSERT INTO {schema.record} VALUES (?)", (schema.version,))
         else:
             db.execute(f"UPDATE {schema.record} SET version = ?", (schema.version,))
-        return True
 
-    return bool(store.write(change))
+    store.write(change)
 
 
 def check_version(path: str, db: Any, schema: Schema) -> None:

@@ -8,19 +8,25 @@ noise, and if both drew, the first value that was stored is the one that both go
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
-from collections.abc import Iterator
-from urllib.parse import quote
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, unquote
 
 import numpy as np
 
 from dpdist.errors import Fenced, LedgerError, LedgerUnavailable
 from dpdist.objects import Objects, StoreError, StoreUnavailable
+from dpdist.privacy.heads import Head
 from dpdist.privacy.journal import decoded, encoded
 from dpdist.privacy.tracebacks import forgetful
 
 _DIGITS = 10
+_RECEIPT = "receipt"
+_ID, _LEDGERS = "journal=id", "ledgers="  # no run is called so: its name would be quoted
 
 
 def creates_once(url: str) -> bool:
@@ -44,6 +50,75 @@ class ObjectJournal:
     def __init__(self, url: str) -> None:
         self.path = url
         self._objects = Objects(url)
+
+    @functools.cached_property
+    def id(self) -> str:
+        """Its random name, made with it: the ledger writes down which journal keeps the values of a run."""
+        with _explained(self.path):
+            self._objects.create(_ID, secrets.token_hex(16).encode())
+            return (self._objects.get(_ID) or b"").decode()
+
+    def remembered(self, ledger: str) -> Head | None:
+        """Return the newest head that it was told of a ledger."""
+        with _explained(self.path):
+            return self._newest(self._objects.listed(f"{_LEDGERS}/{ledger}"))
+
+    def other(self, ledger: str) -> Head | None:
+        """Return a head of another ledger than this one, if it was told of any."""
+        with _explained(self.path):
+            names = self._objects.listed(_LEDGERS)
+            return self._newest(name for name in names if not name.startswith(f"{_LEDGERS}/{ledger}/"))
+
+    def _newest(self, keys: Iterable[str]) -> Head | None:
+        key = max(keys, default=None)
+        token = None if key is None else self._objects.get(key)
+        if key is None or token is None:
+            return None
+        _, ledger, number = key.rsplit("/", 2)
+        return Head(ledger, int(number), token.decode())
+
+    def remember(self, head: Head, receipt: Mapping[str, Any] | None = None) -> None:
+        """Keep a head, unless a newer one of that ledger is known; an object each, as many are told at once.
+
+        And what was charged for a run.
+        """
+        folder = f"{_LEDGERS}/{head.ledger}"
+        key = f"{folder}/{head.number:0{_DIGITS}d}"
+        with _explained(self.path):
+            self._objects.create(key, head.token.encode())
+            self._objects.delete([older for older in self._objects.listed(folder) if older < key])
+            if receipt is not None:
+                self._objects.put(f"{quote(str(receipt['run_id']), safe='')}/{_RECEIPT}", json.dumps(receipt).encode())
+
+    def charged(self) -> dict[str, dict[str, Any] | None]:
+        """Return the runs that it keeps something of, with what was charged for each; None: it was not told."""
+        found: dict[str, dict[str, Any] | None] = {}
+        with _explained(self.path):
+            for key in self._objects.listed():
+                folder, _, name = key.rpartition("/")
+                if name == _RECEIPT:
+                    found[unquote(folder)] = json.loads(self._objects.get(key) or b"null")
+                elif name.startswith("value-"):
+                    found.setdefault(unquote(folder))
+        return found
+
+    @property
+    def called(self) -> str:
+        """For messages."""
+        return f"the journal {self.path}"
+
+    def knows(self, run_id: str) -> bool:
+        """Whether the run was ever opened in it."""
+        return self._has(run_id, "epoch-")
+
+    def holds(self, run_id: str) -> bool:
+        """Whether it has a value of the run."""
+        return self._has(run_id, "value-")
+
+    def _has(self, run_id: str, kind: str) -> bool:
+        with _explained(self.path):
+            keys = self._objects.listed(quote(run_id, safe=""))
+            return any(key.rpartition("/")[2].startswith(kind) for key in keys)
 
     def open(self, run_id: str) -> ObjectRun:
         """Take the run over: from now on every earlier opener of it is fenced off."""
@@ -69,7 +144,7 @@ class ObjectRun:
     def take_over(self) -> None:
         """Add the next epoch."""
         number = max(self._epochs(after=0), default=0) + 1
-        with self._explained():
+        with _explained(self._url):
             while not self._objects.claim(self._epoch_key(number), b""):
                 number += 1
         self.epoch = number
@@ -91,7 +166,7 @@ class ObjectRun:
 
     def get(self, release_id: str) -> np.ndarray | None:
         """Return the stored value, None if the release has not been stored."""
-        with self._explained():
+        with _explained(self._url):
             data = self._objects.get(self._value_key(release_id))
         if data is None:
             return None
@@ -121,7 +196,7 @@ class ObjectRun:
         dtype, shape, body = encoded(value)
         self.check()
         head = json.dumps([dtype, shape, hashlib.sha256(body).hexdigest()]).encode()
-        with self._explained():
+        with _explained(self._url):
             self._objects.create(self._value_key(release_id), head + b"\n" + body)
         stored = self.get(release_id)
         assert stored is not None, "it is there, or getting it raised"
@@ -129,7 +204,7 @@ class ObjectRun:
 
     def _epochs(self, after: int) -> list[int]:
         """The numbers of the openings later than ``after``."""
-        with self._explained():
+        with _explained(self._url):
             names = [key.rpartition("/")[2] for key in self._objects.listed(self._folder, after=self._epoch_key(after))]
         return [int(name[-_DIGITS:]) for name in names if name.startswith("epoch-")]
 
@@ -139,13 +214,14 @@ class ObjectRun:
     def _value_key(self, release_id: str) -> str:
         return f"{self._folder}/value-{quote(release_id, safe='')}"
 
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except StoreError as error:
-            kind = LedgerUnavailable if isinstance(error, StoreUnavailable) else LedgerError
-            raise kind(
-                f"the journal {self._url} cannot be used ({error.why}): {error.fix}. Nothing may be released; starting "
-                "the same run again never charges twice"
-            ) from None
+
+@contextlib.contextmanager
+def _explained(url: str) -> Iterator[None]:
+    try:
+        yield
+    except StoreError as error:
+        kind = LedgerUnavailable if isinstance(error, StoreUnavailable) else LedgerError
+        raise kind(
+            f"the journal {url} cannot be used ({error.why}): {error.fix}. Nothing may be released; starting the same "
+            "run again never charges twice"
+        ) from None

@@ -23,6 +23,7 @@ from dpdist.privacy.guarantee import Guarantee, rounded_up
 from dpdist.privacy.mechanisms import Mechanism
 from dpdist.privacy.releases import FixedSize, Poisson, Releases, Sampling, column_rho, columns
 from dpdist.privacy.reported import Reported
+from dpdist.privacy.units import ALL_DATA, Protected, owner_in
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,8 @@ class Plan:
         What the plan composes to, never above the budget.
     neighbours : Neighbours
     accountant : str
+    protects : Protected
+        What of a row may be anything: all data, or the label only.
     """
 
     items: tuple[Item, ...]
@@ -108,6 +111,7 @@ class Plan:
     spent: Budget
     neighbours: Neighbours
     accountant: str
+    protects: Protected = ALL_DATA
     _by_name: dict[str, Item] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -165,7 +169,9 @@ class Plan:
         public = {name: plain(getattr(self, name)) for name in ("items", "budget", "neighbours", "accountant")}
         return hashlib.sha256(json.dumps(public, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
-    def guarantee(self, simulation: bool, unit: str = "row", rows_per_unit: int = 1) -> Guarantee:
+    def guarantee(
+        self, simulation: bool, unit: str = "row", rows_per_unit: int = 1, ledger_alone: bool = False
+    ) -> Guarantee:
         """What holds once everything in the plan has been released."""
         counts = Counter[str]()
         for item in self.items:
@@ -177,17 +183,20 @@ class Plan:
             neighbours=self.neighbours,
             accountant=self.accountant,
             simulation=simulation,
-            unit=unit,
+            unit=owner_in(unit),
             rows_per_unit=rows_per_unit,
             mechanisms=f"{kinds} release{'s' * (self.n_releases != 1)}",
             n_releases=self.n_releases,
             mu=self.total_mu,
+            protects=self.protects.what,
             model="local" if all(isinstance(item.mechanism, Reported) for item in self.items) else "central",
+            ledger_alone=ledger_alone,
         )
 
     def _repr_html_(self) -> str:
         title = f"Plan: epsilon {rounded_up(self.spent.epsilon)}, delta {rounded_up(self.spent.delta)}"
         asked = f"of ({self.budget.epsilon:g}, {self.budget.delta:g}), {self.neighbours.value}, by {self.accountant}"
+        asked += "" if self.protects == ALL_DATA else f"; protects {self.protects.what}"
         return card(title, records(self.describe(), asked))
 
     def __repr__(self) -> str:
@@ -206,7 +215,8 @@ class Plan:
         table = "\n".join(
             "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
         )
+        part = "" if self.protects == ALL_DATA else f" for {self.protects.what}"
         return (
-            f"Plan: ({self.spent.epsilon:.6g}, {self.spent.delta:g})-DP of ({self.budget.epsilon:g}, "
+            f"Plan: ({self.spent.epsilon:.6g}, {self.spent.delta:g})-DP{part} of ({self.budget.epsilon:g}, "
             f"{self.budget.delta:g}), {self.neighbours.value}, by {self.accountant}\n{table}"
         )

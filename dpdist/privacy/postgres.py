@@ -85,12 +85,18 @@ class PostgresDatabase:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._connection: Any = None
-        self._schema: Schema | None = None
+        self._schemas: tuple[Schema, ...] = ()
         try:
-            self._schema = schema if schema and bring_up_to_date(self, schema) else None
+            if schema is not None:
+                self.keep(schema)
         except LedgerError:
             self.close()
             raise
+
+    def keep(self, schema: Schema) -> None:
+        """Make or migrate more tables, and refuse to write once a newer program has changed them."""
+        bring_up_to_date(self, schema)
+        self._schemas = (*self._schemas, schema)
 
     def read(self, work: Callable[[Any], Result]) -> Result:
         """Return what `work` finds, given a transaction that sees one state of the database and changes nothing."""
@@ -104,9 +110,9 @@ class PostgresDatabase:
         """
         # READ COMMITTED: what is read after the lock was got includes what its last holder wrote
         lock = f"SELECT pg_advisory_xact_lock({_LOCK})"
-        return self._repeated(work, ["BEGIN ISOLATION LEVEL READ COMMITTED", lock], self._schema)
+        return self._repeated(work, ["BEGIN ISOLATION LEVEL READ COMMITTED", lock], self._schemas)
 
-    def _repeated(self, work: Callable[[Any], Result], begin: Sequence[str], schema: Schema | None = None) -> Result:
+    def _repeated(self, work: Callable[[Any], Result], begin: Sequence[str], schemas: Sequence[Schema] = ()) -> Result:
         if os.getpid() != self._pid:
             raise LedgerError(f"{self.path} was opened by the parent process: open it again in this process")
         patience = Patience()
@@ -115,20 +121,19 @@ class PostgresDatabase:
                 try:
                     if self._connection is None or self._connection.closed:
                         self._connect()
-                    return self._once(work, begin, schema)
+                    return self._once(work, begin, schemas)
                 except self._psycopg.Error as error:
                     lost = self._connection is None or self._connection.closed
                     away = lost and not _REFUSED.search(str(error))
                     if not (away and patience.wait()):
                         raise self._explained(error, away) from error
 
-    def _once(self, work: Callable[[Any], Result], begin: Sequence[str], schema: Schema | None) -> Result:
+    def _once(self, work: Callable[[Any], Result], begin: Sequence[str], schemas: Sequence[Schema]) -> Result:
         with _time_limit(self._connection):
             try:
-                for statement in begin:
-                    self._connection.execute(statement)
+                self._connection.execute("; ".join(begin))
                 statements = _Statements(self._connection)
-                if schema is not None:
+                for schema in schemas:
                     check_version(self.path, statements, schema)
                 result = work(statements)
                 self._connection.execute("COMMIT")
@@ -173,15 +178,6 @@ class PostgresDatabase:
         """Whether there is such a table."""
         return db.execute("SELECT to_regclass(?)", (name,)).fetchone()[0] is not None
 
-    def may_adopt(self, db: Any, table: str) -> bool:
-        """Whether this account may create, and owns the table: another one could not change the record later."""
-        answer = db.execute(
-            "SELECT has_schema_privilege(relnamespace, 'CREATE') AND pg_has_role(relowner, 'USAGE') "
-            "FROM pg_class WHERE oid = to_regclass(?)",
-            (table,),
-        )
-        return bool(answer.fetchone()[0])
-
     def define(self, db: Any, statement: str) -> None:
         """Execute one statement of a migration, with this database's types."""
         for ours, theirs in _TYPES.items():
@@ -191,6 +187,16 @@ class PostgresDatabase:
     def let_read(self, db: Any, table: str) -> None:
         """Let every account that may use the database read a table."""
         db.execute(f"GRANT SELECT ON {table} TO PUBLIC")
+
+    def let_use(self, db: Any, table: str, like: str) -> None:
+        """Give every account the rights on a new table that it has on one that was there."""
+        granted = db.execute(
+            "SELECT CASE grantee WHEN 'PUBLIC' THEN grantee ELSE quote_ident(grantee) END, privilege_type "
+            "FROM information_schema.role_table_grants WHERE table_schema = current_schema() AND table_name = ?",
+            (like,),
+        )
+        for account, right in granted.fetchall():
+            db.execute(f"GRANT {right} ON {table} TO {account}")
 
     def close(self) -> None:
         """Close the connection; later calls open another."""

@@ -31,7 +31,7 @@ from scipy.special import logsumexp
 
 from dpdist.privacy.bits import Bits
 from dpdist.privacy.cost import Cost
-from dpdist.privacy.discrete import Integers, rounded_gaussian
+from dpdist.privacy.discrete import MPMATH, Integers, rounded_gaussian
 from dpdist.privacy.mechanisms import calibrated, check_positive
 
 SMOOTH_BITS = 40
@@ -180,5 +180,6 @@ class ArsinhNormal:
 
 def _rounded_sinh(scale: Fraction, normal: int) -> int:
     """The integer nearest to ``scale * sinh(normal / 2**256)``."""
-    noise = _EXACT.mpf(scale.numerator) / scale.denominator * _EXACT.sinh(_EXACT.ldexp(normal, -_NORMAL_BITS))
-    return int(_EXACT.nint(noise))
+    with MPMATH:
+        noise = _EXACT.mpf(scale.numerator) / scale.denominator * _EXACT.sinh(_EXACT.ldexp(normal, -_NORMAL_BITS))
+        return int(_EXACT.nint(noise))

@@ -14,7 +14,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -27,6 +27,8 @@ Result = TypeVar("Result")
 
 BUSY_TIMEOUT = 30.0
 """Seconds to wait for another process that is writing."""
+_ASK_AGAIN = 0.0005
+"""Seconds between two attempts meanwhile: SQLite's own grow to a tenth of a second, in which a hundred could write."""
 
 MEMORY = ":memory:"
 """Path of a database that lives as long as its object: for data in memory and for tests."""
@@ -62,6 +64,9 @@ class Store(Migratable, Protocol):
         COMMIT was lost). So `work` decides by what it reads, and changes nothing but the database.
         """
 
+    def keep(self, schema: Schema) -> None:
+        """Make or migrate more tables, and refuse to write once a newer program has changed them."""
+
     def close(self) -> None:
         """Let go of it."""
 
@@ -94,7 +99,7 @@ class Database:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._inode: tuple[int, int] | None = None
-        self._schema: Schema | None = None
+        self._schemas: tuple[Schema, ...] = ()
         if path != MEMORY:
             try:
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -112,25 +117,39 @@ class Database:
         except (sqlite3.Error, OSError) as error:
             raise self._explained(error) from error
         try:
-            self._schema = schema if schema and bring_up_to_date(self, schema) else None
+            if schema is not None:
+                self.keep(schema)
         except LedgerError:
             self.close()
             raise
 
+    def keep(self, schema: Schema) -> None:
+        """Make or migrate more tables, and refuse to write once a newer program has changed them."""
+        bring_up_to_date(self, schema)
+        self._schemas = (*self._schemas, schema)
+
     def _configure(self) -> None:
-        # Switching a new file to the write-ahead log does not wait for others that do the same: retry until then.
-        deadline = time.monotonic() + BUSY_TIMEOUT
-        while True:
-            try:
-                self._connection.execute("PRAGMA journal_mode = WAL")
-                break
-            except sqlite3.OperationalError as error:
-                if _primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
+        # Switching a new file to the write-ahead log does not wait for others that do the same.
+        self._insist("PRAGMA journal_mode = WAL")
         # EXTRA equals FULL with the log and is stronger where the file system has no log; the last two are for macOS.
         for pragma in ("synchronous = EXTRA", "foreign_keys = ON", "fullfsync = ON", "checkpoint_fullfsync = ON"):
             self._connection.execute(f"PRAGMA {pragma}")
+
+    def _insist(self, statement: str) -> None:
+        """Execute a statement that is refused while another process writes."""
+        give_up = time.monotonic() + BUSY_TIMEOUT
+        self._connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            while True:
+                try:
+                    self._connection.execute(statement)
+                    return
+                except sqlite3.OperationalError as error:
+                    if _primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                        raise
+                    time.sleep(_ASK_AGAIN)
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout = {int(1000 * BUSY_TIMEOUT)}")
 
     def read(self, work: Callable[[Any], Result]) -> Result:
         """Return what `work` finds, given a transaction that sees one state of the file and changes nothing."""
@@ -139,17 +158,17 @@ class Database:
 
     def write(self, work: Callable[[Any], Result]) -> Result:
         """Let `work` change the file, given a transaction that excludes all other writers; durable when it returns."""
-        with self._transaction("BEGIN IMMEDIATE", self._schema) as db:
+        with self._transaction("BEGIN IMMEDIATE", self._schemas) as db:
             return work(db)
 
     @contextlib.contextmanager
-    def _transaction(self, begin: str, schema: Schema | None = None) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, begin: str, schemas: Sequence[Schema] = ()) -> Iterator[sqlite3.Connection]:
         with self._lock:
             self._check_file()
             try:
-                self._connection.execute(begin)
+                self._insist(begin)
                 try:
-                    if schema is not None:
+                    for schema in schemas:
                         check_version(self.path, self._connection, schema)
                     yield self._connection
                     self._connection.execute("COMMIT")
@@ -192,16 +211,15 @@ class Database:
             db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone() is not None
         )
 
-    def may_adopt(self, db: sqlite3.Connection, table: str) -> bool:
-        """Who may write the file may change its tables."""
-        return True
-
     def define(self, db: sqlite3.Connection, statement: str) -> None:
         """Execute one statement of a migration."""
         db.execute(statement)
 
     def let_read(self, db: sqlite3.Connection, table: str) -> None:
         """Who may read the file may read its tables."""
+
+    def let_use(self, db: sqlite3.Connection, table: str, like: str) -> None:
+        """Who may write the file may write its tables."""
 
     def close(self) -> None:
         """Close the file; later calls raise `LedgerError`."""

@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpdist import Dataset, LinearRegression, LogisticRegression, Minimizer
+from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, Minimizer
 from dpdist.central.solvers import SOLVERS, automatic, course
 from dpdist.constraints import ElasticNet, L1Ball, L2Ball
 from dpdist.data import Units, synthetic
+from dpdist.errors import LedgerError
+from tests.faults.jobs import at_release, on_file
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6, "row_norm": 1.0}
 SIGNS = {"classes": [0, 1], **BUDGET}
@@ -79,3 +81,28 @@ def test_several_rows_of_each_unit_are_decided_on_as_one(model):
     for name, sensitivity in model.sensitivities(40_000, 5, units).items():
         if name != "minimum":  # whose penalty is that of four times the rows
             assert sensitivity == pytest.approx(4 * model.sensitivities(10_000, 5)[name], rel=1e-6)
+
+
+def test_a_newer_version_goes_on_with_a_run_only_where_it_decides_alike(tmp_path, monkeypatch):
+    """Interrupted in the middle, upgraded, resumed: no release of one rule is mixed with those of another."""
+    data, _ = synthetic.logit(2_000, 4)
+    named = Dataset.from_arrays(**data.read(0, 2_000), dataset_id="survey")
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    model = LogisticRegression(**SIGNS, n_rounds=8, run_id="monday", ledger=ledger, cluster="threads")
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), at_release(3, stop):
+        model.fit(named)
+    planned, before = ledger.run("monday").library, on_file(tmp_path / "ledger.sqlite")
+    monkeypatch.setattr("dpdist.privacy.ledger_records.library", lambda: "99.1")
+    with monkeypatch.context() as newer:
+        newer.setattr("dpdist.central.solvers.automatic", lambda problem: ("accelerated", "a new rule"))
+        with pytest.raises(LedgerError, match=f"with dpdist {planned}, which planned it: this is dpdist 99.1"):
+            model.fit(named)
+    assert on_file(tmp_path / "ledger.sqlite") == before, "nothing was drawn"
+    with at_release(99, stop) as replayed:
+        model.fit(named)
+    assert replayed[:4] == [True] * 3 + [False] and before.items() <= on_file(tmp_path / "ledger.sqlite").items()
+    assert ledger.spent("survey").epsilon == pytest.approx(1.0)

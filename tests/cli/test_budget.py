@@ -79,13 +79,13 @@ def test_show_as_json_and_csv() -> None:
     one = json.loads(budget("show", "survey", "--format", "json").stdout)
     assert one["limit"] == {"epsilon": 3.0, "delta": 1e-5} and one["spent"] == {"epsilon": 1.5, "delta": 1e-6}
     assert one["left"]["epsilon"] == 1.5 and one["left"]["delta"] == pytest.approx(9e-6, rel=1e-12)
-    assert (one["dataset"], one["runs"], one["composition"], one["neighbours"]) == ("survey", 2, "basic", "replace-one")
+    assert (one["account"], one["runs"], one["composition"], one["neighbours"]) == ("survey", 2, "basic", "replace-one")
     Ledger().open_run("another", "x", "p", Charge(7.0, neighbours=ADD))
     whole = json.loads(budget("show", "--json").stdout)
-    assert [account["dataset"] for account in whole["datasets"]] == ["another", "survey"]
-    assert whole["datasets"][1] == {key: value for key, value in one.items() if key != "ledger"}
+    assert [account["account"] for account in whole["accounts"]] == ["another", "survey"]
+    assert whole["accounts"][1] == {key: value for key, value in one.items() if key != "ledger"}
     rows = list(csv.DictReader(io.StringIO(budget("show", "--format", "csv").stdout)))
-    assert rows[0]["dataset"] == "another" and rows[0]["limit_epsilon"] == rows[0]["left_epsilon"] == ""
+    assert rows[0]["account"] == "another" and rows[0]["limit_epsilon"] == rows[0]["left_epsilon"] == ""
     assert rows[0]["neighbours"] == "add-or-remove-one" and float(rows[0]["spent_epsilon"]) == 7.0
     assert float(rows[1]["left_epsilon"]) == 1.5 and rows[1]["runs"] == "2"
     table = budget("show").stdout.splitlines()
@@ -255,14 +255,14 @@ def test_set_needs_new_for_an_id_that_nobody_knows() -> None:
     fill()
     done = budget("set", "survei", "--epsilon", "1", "--delta", "0", code=2)
     assert "did you mean 'survey'?" in done.output and "--new" in done.output
-    assert Ledger().datasets() == ["survey"]
+    assert Ledger().accounts() == ["survey"]
 
 
 def test_set_gives_a_store_of_others_its_id() -> None:
     zarr.create_array("foreign.zarr/X", data=np.zeros((10, 2)))
     zarr.open_group("foreign.zarr", mode="a")
     budget("set", "foreign.zarr", "--epsilon", "1", "--delta", "1e-6")
-    assert Ledger().datasets() == [Dataset.open("foreign.zarr").id]
+    assert Ledger().accounts() == [Dataset.open("foreign.zarr").id]
 
 
 # -- which account ------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def test_all_options(place: Path) -> None:
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert told == {
-        "path": str(place / "out"), "id": "flights", "n_rows": 6,
+        "path": str(place / "out"), "id": "flights", "account": "flights", "n_rows": 6,
         "arrays": {"X": {"dtype": "float64", "shape": [6, 5]}, "y": {"dtype": "str", "shape": [6]}},
         "columns": {"X": ["delay", "wind, gusts", "origin=EWR", "origin=JFK", "origin=LGA"], "y": ["late"]},
         "unit": "who", "max_rows_per_unit": 2, "rows_read": 5, "bad": {"delay is missing": 1}, "over_bound": 1,

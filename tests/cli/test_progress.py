@@ -45,7 +45,7 @@ class Clock:
 
 def test_speed_and_time_left() -> None:
     clock = Clock()
-    tally = Tally(lambda dataset_id: Amount(2.0, 9e-6) if dataset_id == "survey" else None, clock)
+    tally = Tally(lambda run_id: Amount(2.0, 9e-6) if run_id == "nightly" else None, clock)
     assert tally.stage == "planning" and tally.speed_and_time() == []
     for event in (PLANNED, Loading()):
         tally.tell(event)
@@ -133,7 +133,7 @@ def test_a_real_fit_in_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.set_limit("survey", Budget(3.0, 1e-5))
     fixed = {"classes": [0, 1], "row_norm": 1.0, "epsilon": 1.0, "delta": 1e-6, "n_rounds": 3, "cluster": "threads"}
-    with showing(left=ledger.remaining):
+    with showing(left=lambda run_id: ledger.remaining(ledger.run(run_id).account)):
         model = LogisticRegression(**fixed, ledger=ledger, run_id="r1").fit(data)
     out, err = capsys.readouterr()
     lines = err.splitlines()

@@ -91,7 +91,7 @@ def test_a_sound_deployment_passes(tmp_path, store, capsys, disk):
         and "every worker reads 2 arrays" in again.out.replace("\n      ", " ")
     )
     assert closed.code == 2 and closed.out.startswith("fail  cluster: ") and "ca_file and cert_file" in closed.out
-    assert Ledger(ledger).datasets() == ["d"], "the trial charge is gone"
+    assert Ledger(ledger).accounts() == ["d"], "the trial charge is gone"
 
 
 def test_the_help_and_an_empty_question(capsys):
@@ -224,7 +224,7 @@ def test_ledger_files(disk):
     assert not os.path.exists(path) and not [name for name in os.listdir(disk) if name.startswith(".")]
     Ledger(path).close()
     assert by_check(examine_ledger(path))["ledger"].status == "ok"
-    assert Ledger(path).datasets() == []
+    assert Ledger(path).accounts() == []
     Journal(f"{disk}/journal.sqlite").close()
     assert by_check(examine_journal(f"{disk}/journal.sqlite"))["journal"].status == "ok"
     with open(f"{disk}/damaged.sqlite", "wb") as file:
@@ -262,7 +262,7 @@ def test_postgresql(postgres, monkeypatch):
     Ledger(postgres.address).set_limit("d", Budget(1.0))
     found = by_check(examine_ledger(postgres.address))
     assert found["ledger"].status == "ok" and "a trial charge was written and taken back" in found["ledger"].says
-    assert Ledger(postgres.address).datasets() == ["d"]
+    assert Ledger(postgres.address).accounts() == ["d"]
     address = own_address()
     if address is not None:
         postgres.stop()

@@ -41,7 +41,7 @@ def test_before_anything_is_charged(cluster, tmp_path, name, version):
             refused.value
         )
         assert "Nothing was charged" in str(refused.value)
-        assert not any(isinstance(event, Charged) for event in events) and ledger.datasets() == []
+        assert not any(isinstance(event, Charged) for event in events) and ledger.accounts() == []
     finally:
         cluster.workers.pop().kill()
         with cluster.client(1) as client:
@@ -80,4 +80,4 @@ def test_a_worker_that_joins_in_the_middle_of_a_run_computes_nothing(tmp_path):
         with jobs.at_release(0, None) as replayed:
             jobs.run(tmp_path / "rows.zarr", ledger, "run", cluster.address)
     assert replayed == [True, True, False, False, False, False]
-    assert len(ledger.history(ledger.datasets()[0])) == 1
+    assert len(ledger.history(ledger.accounts()[0])) == 1

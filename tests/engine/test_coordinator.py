@@ -324,3 +324,35 @@ def test_simulations_of_different_queries_share_no_noise(coordinate, rows):
             exact = query.summarise({k: ARRAYS[k](v) for k, v in rows.items()}, np.zeros(5), None) * query.grid
             noise.append((value - exact) / run.releases[0].noise_std)
     assert not np.any(np.isclose(*noise, rtol=1e-3))
+
+
+@pytest.mark.parametrize("released", [0, 2])
+def test_a_run_that_a_newer_version_plans_otherwise_names_both_versions(
+    coordinate, ledger, rows, monkeypatch, released
+):
+    """An upgrade between a crash and the resume: what was decided by default may be decided otherwise."""
+    dataset = Dataset.from_arrays(**rows)
+    with coordinate(dataset, run_id="monday", computation="step 1") as run:
+        item = run.plan([Item("gradient", Gaussian(), count=3)])["gradient"]
+        first = [run.release(QUERY, item, np.zeros(5)) for _ in range(released)]
+        if not released:
+            run._begin()
+    planned = ledger.run("monday").library
+    monkeypatch.setattr("dpdist.privacy.ledger_records.library", lambda: "99.1")
+    with pytest.raises(LedgerError, match=f"with dpdist {planned}, which planned it: this is dpdist 99.1"):
+        coordinate(dataset, run_id="monday", computation="step 2").plan([Item("gradient", Gaussian(), count=3)])
+    with coordinate(dataset, run_id="monday", computation="step 1") as run:  # decided alike: it goes on
+        item = run.plan([Item("gradient", Gaussian(), count=3)])["gradient"]
+        again = [run.release(QUERY, item, np.zeros(5)) for _ in range(3)]
+    assert np.array_equal(again[:released], first[:released]) and len(ledger.history(dataset.id)) == 1
+
+
+def test_a_release_that_a_newer_version_asks_otherwise_names_both_versions(coordinate, rows, monkeypatch):
+    dataset = Dataset.from_arrays(**rows)
+    items = [Item("gradient", Gaussian(), count=3)]
+    with coordinate(dataset, run_id="monday") as run:
+        run.release(QUERY, run.plan(items)["gradient"], np.zeros(5))
+    monkeypatch.setattr("dpdist.privacy.ledger_records.library", lambda: "99.1")
+    other = GradientSum(Logistic(), row_norm=1.0, clip_norm=0.5)
+    with coordinate(dataset, run_id="monday") as run, pytest.raises(LedgerError, match=r"this is dpdist 99\.1"):
+        run.release(other, run.plan(items)["gradient"], np.zeros(5))

@@ -447,7 +447,7 @@ def test_ctrl_c_at_any_line_of_a_release(tmp_path: Path) -> None:
         met |= {frame.f_code.co_name for frame in walk.frames_of(error)}
         ledger.close()
         n += 7
-    assert {"_draw", "ask", "map", "put", "rounded_gaussian", "_transaction"} <= met, met
+    assert {"_draw", "ask", "map", "put_within", "rounded_gaussian", "_transaction"} <= met, met
 
 
 @pytest.mark.parametrize("place", ["statistic", "drawn"])

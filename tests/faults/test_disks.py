@@ -76,7 +76,7 @@ def test_under_the_ledger_when_the_charge_is_due(place, disk, healthy):
     assert "\n" not in str(stopped.value) and not any(isinstance(event, Charged) for event in seen)
     disk.empty()
     ledger = Ledger(path)
-    assert ledger.datasets() == []
+    assert ledger.accounts() == []
     healthy(run(place, ledger), path)
 
 

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
+import dask.array as da
 import numpy as np
 import pytest
 
+from dpdist import Budget, Coordinator, Ledger
 from dpdist.data import Dataset
 from dpdist.data.sparse_designs import sparse_design
 from dpdist.errors import BudgetError
 from dpdist.local import SparseRegression, label_private, simulate
 from dpdist.local.label_private import Label, LabelPasses, LabelPlan
 from dpdist.local.links import Wave
+from dpdist.local.reports import Reports
 from dpdist.local.scalars import OneBit
 from dpdist.local.sparse_rounds import Setting
+from dpdist.pipeline.job import load_job
+from dpdist.pipeline.run import run_job
 from dpdist.privacy.accounting import gdp_epsilon
 from dpdist.privacy.bits import SystemBits
 from dpdist.privacy.draws import StreamDraws
+from dpdist.privacy.plan import Item
+from dpdist.privacy.reported import Reported
 from dpdist.privacy.streams import Stream
 from tests.privacy.exhibits import local_labels
 from tests.privacy.exhibits.table import EXHIBITS, audit
@@ -227,3 +235,81 @@ def test_the_number_of_features_hardly_matters():
             model = SparseRegression(5, private="label", design="sign", noise_bound=0.05, random_state=seed).fit(rows)
             errors.append(error(model, truth))
     assert max(errors) < 0.15 and math.isclose(np.median(errors[:3]), np.median(errors[3:]), abs_tol=0.06)
+
+
+# -- what it is charged for -----------------------------------------------------------------------------------------
+
+
+def unread(n: int, d: int) -> dict[str, da.Array]:
+    """Rows that nobody may read."""
+
+    def fail(block):
+        raise AssertionError("data was read")
+
+    return {
+        "X": da.zeros((n, d), chunks=(n, d)).map_blocks(fail, dtype=float, meta=np.empty((0, 0))),
+        "y": da.zeros(n, chunks=n).map_blocks(fail, dtype=float, meta=np.empty(0)),
+    }
+
+
+def fit_labels(dataset: Dataset, ledger: Ledger, **more) -> SparseRegression:
+    settings = {"private": "label", "design": "sign", "noise_bound": 0.05, "random_state": 0, "cluster": "threads"}
+    return SparseRegression(1, ledger=ledger, **{**settings, **more}).fit(dataset)
+
+
+@pytest.mark.parametrize("act", [lambda *a: fit_labels(*a), lambda data, book: simulate_labels(data, book)])
+def test_a_limit_about_rows_is_not_emptied_by_a_guarantee_about_labels(act):
+    """It holds for labels only, so somebody else's rows would lose their budget to a promise that nobody keeps."""
+    ledger = Ledger(":memory:")
+    ledger.set_limit("survey", Budget(1.0))
+    with pytest.raises(BudgetError, match=r"about one row, and the charge is about one label.*account of their own"):
+        act(Dataset.from_arrays(**unread(1000, 3), dataset_id="survey"), ledger)
+    assert ledger.spent("survey").epsilon == 0
+
+
+def simulate_labels(dataset: Dataset, ledger: Ledger) -> None:
+    simulate(LabelPlan(setting(1000, 3), "iht").protocols[0], dataset, ledger=ledger, cluster="threads")
+
+
+@pytest.mark.parametrize("said_by", ["the limit", "the dataset", "nobody"])
+def test_an_account_about_labels_pays_epsilon_for_them(said_by):
+    rows = design(2000, 4, 1, seed=0)[0].read(0, 2000)
+    dataset = Dataset.from_arrays(**rows, dataset_id="survey", unit="label" if said_by == "the dataset" else "row")
+    ledger = Ledger(":memory:")
+    if said_by != "nobody":
+        ledger.set_limit("survey", Budget(2.0), unit="label" if said_by == "the limit" else None)
+    model = fit_labels(dataset, ledger)
+    (run,) = ledger.history("survey")
+    assert (run.epsilon, run.unit) == (1.0, "label") and ledger.account("survey").unit == "label"
+    for text in (model.guarantee_.text, model.plan(2000, 4).guarantee(simulation=False).text):
+        assert "replacing the label (the features are taken for public) of any one row" in text
+    assert "for the label" in str(model.plan_)
+    rows = fit_labels(dataset, ledger, private="record", noise_bound=0.5)  # whole rows cover their labels
+    assert "replacing all data of any one row" in rows.guarantee_.text
+    assert ledger.spent("survey").epsilon == 2.0
+
+
+def test_a_query_of_labels_needs_a_run_that_says_so():
+    data = Dataset.from_arrays(**unread(1000, 3))
+    protocol = LabelPlan(setting(1000, 3), "iht").protocols[0]
+    with Coordinator(data, Budget(1.0), arrays=dict.fromkeys(("X", "y"), np.asarray), cluster="threads") as run:
+        item = run.plan([Item("labels", Reported(protocol.cost))])["labels"]
+        with pytest.raises(BudgetError, match="charged for all data, and Reports protects the label"):
+            run.release(Reports(protocol), item)
+
+
+def test_a_dry_run_says_what_of_a_row_is_protected_and_what_the_ledger_would_refuse(tmp_path):
+    rows = design(2000, 4, 1, seed=0)[0].read(0, 2000)
+    Dataset.from_arrays(tmp_path / "rows.zarr", **rows)
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        f"method: label-ldp-iht\ndata: {{path: {tmp_path}/rows.zarr}}\nbudget: {{epsilon: 1.0}}\n"
+        f"params: {{n_nonzero: 1, noise_bound: 0.05, design: sign}}\nledger: {tmp_path}/ledger.sqlite\n"
+    )
+    dry = run_job(load_job(job), dry_run=True)
+    assert "the label (the features are taken for public)" in dry["guarantee"]["text"]
+    assert dry["guarantee"]["protects"] == "the label (the features are taken for public)"
+    with contextlib.closing(Ledger(tmp_path / "ledger.sqlite")) as ledger:
+        ledger.set_limit(Dataset.open(tmp_path / "rows.zarr").id, Budget(3.0))
+    with pytest.raises(BudgetError, match="about one label"):
+        run_job(load_job(job), dry_run=True)

@@ -314,11 +314,33 @@ def test_a_record_that_was_made_by_a_request_whose_answer_was_lost_is_ours(job, 
     assert run_job(job())["status"] == "done" and s3_faults.spoiled == 1
 
 
+@pytest.mark.parametrize("told", [1, 2, 7])
+def test_a_store_that_is_gone_when_the_record_is_told_stops_the_run_before_the_value_is_used(
+    told, job, out, s3_faults, s3_server, tmp_path, impatient
+):
+    puts = []
+
+    def spoil(method: str, path: str) -> str | None:
+        puts.extend([path] if method == "PUT" and path.endswith("run.json") else [])
+        return "503" if method == "PUT" and path.endswith("run.json") and len(puts) > 1 + told else None
+
+    s3_faults.spoil = spoil
+    with pytest.raises(OutputUnavailable, match=r"cannot be written to .* Whatever was charged is on file"):
+        run_job(job())
+    drawn = values(tmp_path / "ledger.sqlite")
+    assert len(charges(tmp_path / "ledger.sqlite")) == 1 and len(drawn) == told - 1
+    s3_faults.spoil = lambda method, path: None
+    assert run_job(job(), resume=True)["status"] == "done"
+    assert drawn.items() <= values(tmp_path / "ledger.sqlite").items() and len(charges(tmp_path / "ledger.sqlite")) == 1
+
+
 @pytest.mark.parametrize("part", ["released.zarr/coef", "released.zarr/zarr.json", "run.json", "report.html"])
 def test_a_store_that_is_gone_at_the_end_costs_nothing(part, job, out, s3_faults, s3_server, tmp_path, impatient):
+    arrays = []
+
     def spoil(method: str, path: str) -> str | None:
-        finished = (tmp_path / "ledger.sqlite").exists() and values(tmp_path / "ledger.sqlite")
-        return "503" if method == "PUT" and part in path and finished else None
+        arrays.extend([path] if method == "PUT" and "released.zarr" in path else [])
+        return "503" if method == "PUT" and part in path and arrays else None
 
     s3_faults.spoil = spoil
     with pytest.raises(OutputUnavailable, match=r"results could not be written.*--resume|report cannot be written"):
@@ -361,7 +383,9 @@ def test_arrays_come_before_the_record(job, out, s3_faults, s3_server):
     run_job(job())
     assert order[0] == order[1] == "run.json", "made, and tried a second time"
     assert order[-3:] == ["released.zarr/zarr.json", "run.json", "report.html"]
-    rest = order[2:-3]
+    told = [name for name in order[2:-2] if name == "run.json"]
+    assert len(told) == 1 + 11, "of the charge and of every value"
+    rest = [name for name in order[2:-3] if name != "run.json"]
     arrays = {name.split("/")[1] for name in rest}
     for name in arrays:
         mine = [i for i, each in enumerate(rest) if each.startswith(f"released.zarr/{name}/")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -69,7 +70,7 @@ def contents(group: Path) -> dict[str, bytes]:
 
 def account(path: Path) -> list:
     ledger = Ledger(path)
-    runs = [run for dataset in ledger.datasets() for run in ledger.history(dataset)]
+    runs = [run for dataset in ledger.accounts() for run in ledger.history(dataset)]
     ledger.close()
     return runs
 
@@ -142,7 +143,11 @@ def test_a_stored_dataset_shows_nothing_that_was_not_released(stored, tmp_path):
     assert record["metrics"] is None
     assert record["dataset"]["id"] == Dataset.open(tmp_path / "rows.zarr").id
     assert record["dataset"]["arrays"]["X"] == {"dtype": "float64", "shape": [3000, 4]}
+    with contextlib.closing(Ledger(tmp_path / "ledger.sqlite")) as ledger:
+        stood = ledger.head().to_dict()
     assert record["budget"] == {
+        "head": stood,
+        "receipt": Ledger(tmp_path / "ledger.sqlite").receipt(record["run_id"]),
         "ledger": f"{tmp_path}/ledger.sqlite",
         "journal": None,
         "before": {"epsilon": 0.0, "delta": 0.0},
@@ -460,7 +465,13 @@ def test_a_dry_run_gives_no_id_to_a_store_of_others(stored, tmp_path):
     group.create_array("features", data=np.zeros((10, 2)))
     group.create_array("label", data=np.zeros(10))
     dry = run_job(stored(f"data.path={tmp_path}/theirs.zarr"), dry_run=True)
-    assert dry["data"] == {"source": f"{tmp_path}/theirs.zarr", "id": None, "n_rows": 10, "n_features": 2}
+    assert dry["data"] == {
+        "source": f"{tmp_path}/theirs.zarr",
+        "id": None,
+        "account": None,
+        "n_rows": 10,
+        "n_features": 2,
+    }
     assert dict(zarr.open_group(tmp_path / "theirs.zarr", mode="r").attrs) == {}
 
 
@@ -479,7 +490,8 @@ def test_memory_of_a_cluster_that_is_not_started(stored, monkeypatch):
 
 def test_a_plan_for_data_that_does_not_exist_yet(stored):
     plan = plan_job(stored("data.path=nowhere.zarr"), n_rows=10**6, n_features=50)
-    assert plan["data"] == {"source": "nowhere.zarr", "id": None, "n_rows": 10**6, "n_features": 50}
+    nothing = {"id": None, "account": None}
+    assert plan["data"] == {"source": "nowhere.zarr", **nothing, "n_rows": 10**6, "n_features": 50}
     with pytest.raises(DataError):
         plan_job(stored("data.path=nowhere.zarr"), n_rows=10**6)
 

@@ -63,7 +63,7 @@ def test_a_resume_is_free_and_another_plan_under_its_id_is_refused() -> None:
         with pytest.raises(LedgerError, match="choose a new run id"):
             ledger.open_run(dataset_id, "run", digest, other)
     assert ledger.spent("d").epsilon == 0.3
-    assert ledger.datasets() == ["d"]
+    assert ledger.accounts() == ["d"]
 
 
 def test_no_limit_records_and_does_not_refuse() -> None:
@@ -87,7 +87,7 @@ def test_basic_rule_fills_the_limit_exactly_and_not_beyond() -> None:
         assert number in str(refusal.value)
     with pytest.raises(BudgetExceeded):
         ledger.can_afford("d", Charge(1e-6))
-    ledger.can_afford("d", Charge(0.1, 1e-7), run_id="r3")  # a resume needs nothing
+    assert ledger.open_run("d", "r3", "p", Charge(0.1, 1e-7)).resumed  # a resume needs nothing
     assert len(ledger.history("d")) == 10
     ledger.open_run("other", "r11", "p", Charge(5.0))  # datasets have separate accounts
 

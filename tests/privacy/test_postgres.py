@@ -332,7 +332,7 @@ def test_a_server_that_is_full_is_waited_for(server):
             others.enter_context(psycopg.connect(server.address))
         threading.Timer(3.0, others.pop_all().close).start()
         Ledger(server.address).set_limit("d", Budget(1.0))
-    assert Ledger(server.address).datasets() == ["d"]
+    assert Ledger(server.address).accounts() == ["d"]
 
 
 JOB = """
@@ -411,7 +411,7 @@ def test_a_job_that_keeps_the_ledger_locked_is_named(server, monkeypatch):
         with pytest.raises(LedgerError, match="pg_stat_activity"):
             Ledger(server.address)
         assert time.monotonic() - began < 20
-    assert Ledger(server.address).datasets() == []
+    assert Ledger(server.address).accounts() == []
 
 
 def test_an_account_is_kept_by_the_commands(server):

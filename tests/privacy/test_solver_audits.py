@@ -16,6 +16,7 @@ from dpdist import Dataset, Ledger, LinearRegression
 from dpdist.central.queries import GradientSum
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.sampling import Batch
+from dpdist.errors import Forgotten
 from dpdist.privacy import mechanisms
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.audit import audit_two_point
@@ -93,7 +94,10 @@ def test_a_retry_draws_no_second_noise():
 
 def test_a_second_noise_on_retry_is_caught(monkeypatch):
     monkeypatch.setattr(RunJournal, "get", lambda self, release_id: None)
-    monkeypatch.setattr(RunJournal, "put", lambda self, release_id, value: value)
+    monkeypatch.setattr(RunJournal, "put_within", lambda self, db, release_id, value: value)
+    with pytest.raises(Forgotten, match="has been drawn, and its value is missing"):
+        audit(retried, 250)  # the ledger knows
+    monkeypatch.setattr("dpdist.privacy.ledger.check_uncommitted", lambda db, release: None)
     assert audit(retried, 250).mu_lower > gdp_mu(EPSILON, DELTA)
 
 
@@ -118,7 +122,8 @@ class Events:
             (Ledger, "open_run", "run charged"),
             (Ledger, "record_release", "release recorded"),
             (mechanisms.Gaussian, "release", "noise drawn"),
-            (RunJournal, "put", "journalled"),
+            (RunJournal, "put_within", "journalled"),
+            (Ledger, "commit", "committed"),
         ):
             monkeypatch.setattr(owner, method, self.spy(getattr(owner, method), name))
 
@@ -132,7 +137,8 @@ class Events:
 
     def check(self) -> None:
         assert self.seen[0] == "run charged" and self.seen.count("run charged") == 1
-        assert self.seen[1:] == ["release recorded", "noise drawn", "journalled"] * (len(self.seen) // 3)
+        each = ["release recorded", "noise drawn", "journalled", "committed"]
+        assert self.seen[1:] == each * (len(self.seen) // 4)
 
 
 def test_every_charge_comes_before_its_noise_and_every_use_after_the_journal(monkeypatch):

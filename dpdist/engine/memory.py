@@ -1,0 +1,107 @@
+"""What a dataset remembers of the ledger that limits it: a public note in its store, beside the schema.
+
+Once an account has a limit, every dataset that pays from it remembers the ledger's id, where the ledger stood, and
+what was spent. So a limit does not vanish with its file: a new ledger, another one, or an older copy is refused when
+the dataset is used. Who cannot write the store leaves no note; then the ledger alone remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpdist.data import Dataset
+from dpdist.errors import DataError, Forgotten
+from dpdist.privacy.heads import Head
+from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.sqlite import MEMORY
+from dpdist.privacy.totals import encoded
+
+NOTE = "dpdist-ledger"
+
+
+def noted_head(dataset: Dataset) -> tuple[Head, dict[str, Any]] | None:
+    """Where the ledger of a dataset stood, and all of the note; `DataError` if the note is damaged."""
+    note = dataset.noted(NOTE)
+    if note is None:
+        return None
+    try:
+        return Head.from_dict(note), dict(note)
+    except (KeyError, TypeError, ValueError):
+        raise DataError(
+            f"the attribute {NOTE!r} at {dataset.location} is damaged, and it says which ledger limits the dataset: "
+            "restore it from a copy"
+        ) from None
+
+
+class DatasetMemory:
+    """A dataset as a witness of one ledger (`dpdist.privacy.heads.Witness`).
+
+    Parameters
+    ----------
+    dataset : Dataset
+    account : str
+        Who pays for it.
+    ledger : Ledger
+    """
+
+    def __init__(self, dataset: Dataset, account: str, ledger: Ledger) -> None:
+        self._dataset = dataset
+        self._account = account
+        self._ledger = ledger
+        self._told = False
+        self.is_missing = False
+        """Whether the account has a limit that the dataset could not be told: then the ledger alone remembers."""
+
+    @property
+    def called(self) -> str:
+        """For messages."""
+        return f"the dataset {self._dataset.location}"
+
+    def remembered(self, ledger: str) -> Head | None:
+        """Where the ledger stood when it was last told.
+
+        Raises
+        ------
+        Forgotten
+            If the dataset belongs to another ledger.
+        """
+        known = noted_head(self._dataset)
+        self.is_missing = known is None and self._ledger.limit(self._account) is not None
+        if known is None:
+            return None
+        head, note = known
+        if head.ledger != ledger:
+            raise Forgotten(
+                f"{self.called} is limited by the ledger with the id {head.ledger}, last used at {note.get('path')}, "
+                f"and {self._ledger.path} is another one ({ledger}): name that ledger, or restore it. Whoever answers "
+                "for the data can move its account to another ledger with 'dpdist budget move'. Nothing was charged"
+            )
+        return head
+
+    def remember(self, head: Head, receipt: Mapping[str, Any] | None = None) -> None:
+        """Keep the head in the store if the account has a limit, once for a run: a note is written as a whole."""
+        account = self._ledger.account(self._account)
+        if self._told or account.limit is None or self._ledger.path == MEMORY:
+            return
+        self._told = True
+        known = self.remembered(head.ledger)
+        if known is not None and known.number >= head.number:
+            return
+        limit = account.limit
+        self.is_missing = not self._dataset.note(
+            NOTE,
+            {
+                **head.to_dict(),
+                "path": self._ledger.path,
+                "account": account.name,
+                "unit": account.unit,
+                "spent": encoded(account.total),
+                "limit": {
+                    "epsilon": limit.budget.epsilon,
+                    "delta": limit.budget.delta,
+                    "neighbours": limit.neighbours.value,
+                    "composition": limit.composition,
+                },
+            },
+        )

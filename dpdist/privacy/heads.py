@@ -1,0 +1,142 @@
+"""Where a ledger stands: a chain of random heads that others remember, so that an older copy of it is noticed.
+
+Every write that charges, commits or sets a limit adds one head: the next number, and a random token that is derived
+from nothing. Whoever was told a head (a journal, a run's record, a dataset) can tell later that a ledger is another
+one, that it is older than what was seen of it, or that it went on from an older copy: then its token of that number is
+another one. A head says nothing about the data, nor about what was charged.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from dpdist.errors import Forgotten
+from dpdist.privacy.sqlite import utc_now
+
+_LEDGER = "SELECT id FROM dpdist_ledger"
+_HEAD = "SELECT id, number, token FROM dpdist_ledger CROSS JOIN dpdist_heads ORDER BY number DESC LIMIT 1"
+_TOKEN = "SELECT token FROM dpdist_heads WHERE number = ?"
+_RECALLED = "SELECT 1 FROM dpdist_recalled WHERE number = ? AND token = ?"
+_ADD_RECALLED = "INSERT INTO dpdist_recalled (number, token) VALUES (?, ?) ON CONFLICT DO NOTHING"
+_ADD_HEAD = "INSERT INTO dpdist_heads (number, token, what, subject, written_at) VALUES (?, ?, ?, ?, ?)"
+_ADD_LEDGER = "INSERT INTO dpdist_ledger (id) VALUES (?)"
+
+
+@dataclass(frozen=True)
+class Head:
+    """What somebody remembers of a ledger.
+
+    Attributes
+    ----------
+    ledger : str
+        Its random id.
+    number : int
+        How many writes it had seen that charge, commit or set a limit.
+    token : str
+        The random word of that write.
+    """
+
+    ledger: str
+    number: int
+    token: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Head:
+        """The head that `to_dict` wrote down; raises ValueError, KeyError or TypeError where it did not."""
+        return cls(str(values["ledger"]), int(values["number"]), str(values["token"]))
+
+
+class Witness(Protocol):
+    """Who remembers where a ledger stood: a journal elsewhere, the record of a run, a dataset."""
+
+    @property
+    def called(self) -> str:
+        """For messages: ``"the journal s3://bucket/journal"``."""
+
+    def remembered(self, ledger: str) -> Head | None:
+        """The newest head that it was told of this ledger; of another one, where it may have no other."""
+
+    def remember(self, head: Head, receipt: Mapping[str, Any] | None = None) -> None:
+        """Keep a head durably, unless a newer one of that ledger is known; and what was just charged for a run."""
+
+
+def begin(db: Any, number: int) -> None:
+    """Give a ledger its id and its first head, which is numbered as if ``number`` writes had been counted."""
+    db.execute(_ADD_LEDGER, (secrets.token_hex(16),))
+    db.execute(_ADD_HEAD, (number, secrets.token_hex(16), "begin", "", utc_now()))
+
+
+def adopt(db: Any, ledger: str) -> None:
+    """Give a new ledger the id of one that was lost, in whose place it is made."""
+    db.execute("UPDATE dpdist_ledger SET id = ?", (ledger,))
+
+
+def read_head(db: Any) -> Head:
+    """The newest head."""
+    return Head(*db.execute(_HEAD).fetchone())
+
+
+def read_id(db: Any) -> str:
+    """The random id of the ledger."""
+    return str(db.execute(_LEDGER).fetchone()[0])
+
+
+def advance(db: Any, what: str, subject: str, past: int = 0) -> Head:
+    """Add a head, in the transaction that does what it stands for; its number is above ``past``, too."""
+    before = read_head(db)
+    head = Head(before.ledger, max(before.number, past) + 1, secrets.token_hex(16))
+    db.execute(_ADD_HEAD, (head.number, head.token, what, subject, utc_now()))
+    return head
+
+
+def check_head(db: Any, path: str, remembered: Head, by: str) -> None:
+    """Refuse a ledger that is not the one that was seen before, or has lost what it held then.
+
+    Parameters
+    ----------
+    db : transaction
+    path : str
+        Of the ledger, for the message.
+    remembered : Head
+    by : str
+        Who remembers it, for the message: ``"the journal /srv/journal.sqlite"``.
+    """
+    now = read_head(db)
+    lost = "If that is lost, charge again what is remembered of it: 'dpdist budget restore --help'"
+    if remembered.ledger != now.ledger:
+        raise Forgotten(
+            f"{by} belongs to the ledger with the id {remembered.ledger}, and {path} is another one ({now.ledger}): "
+            "name the ledger that was used before, or restore it from its newest copy. Nothing was charged or drawn"
+        )
+    if stands_on(db, remembered):
+        return
+    if now.number < remembered.number:
+        raise Forgotten(
+            f"the ledger {path} is older than what {by} remembers of it (entry {now.number}, and entry "
+            f"{remembered.number} was seen): it was restored from a copy that has forgotten charges. Restore its "
+            f"newest state, the write-ahead log included. {lost}. Nothing was charged or drawn"
+        )
+    raise Forgotten(
+        f"the ledger {path} has another history than what {by} remembers of it (they differ at or before entry "
+        f"{remembered.number}): it was restored from an older copy and written to since, or two copies of it are "
+        f"in use. Put back the one that was used before. {lost}. Nothing was charged or drawn"
+    )
+
+
+def stands_on(db: Any, remembered: Head) -> bool:
+    """Whether a ledger has all that it had charged up to a head of it, or has charged it again since it lost it."""
+    row = db.execute(_TOKEN, (remembered.number,)).fetchone()
+    known = row is not None and row[0] == remembered.token
+    return known or db.execute(_RECALLED, (remembered.number, remembered.token)).fetchone() is not None
+
+
+def mark_recalled(db: Any, remembered: Head) -> None:
+    """Write down that it has been."""
+    db.execute(_ADD_RECALLED, (remembered.number, remembered.token))

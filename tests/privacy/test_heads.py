@@ -1,0 +1,123 @@
+"""A ledger that is another one, or has forgotten what somebody saw of it, is noticed; with real copies and servers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpdist.errors import LedgerError
+from dpdist.privacy.budget import Budget
+from dpdist.privacy.filter import Charge
+from dpdist.privacy.heads import Head
+from dpdist.privacy.journal import AnyJournal, Journal
+from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.object_journal import ObjectJournal
+from tests.postgres import PostgresServer
+from tests.s3 import BUCKET
+
+
+def charged(path: object, *run_ids: str) -> Head:
+    with contextlib.closing(Ledger(str(path))) as ledger:
+        for run_id in run_ids:
+            ledger.open_run("d", run_id, "plan", Charge(0.5))
+        return ledger.head()
+
+
+def test_every_write_that_counts_advances_the_head_once() -> None:
+    ledger = Ledger(":memory:")
+    heads = [ledger.head()]
+    for act in (
+        lambda: ledger.set_limit("d", Budget(9.0)),
+        lambda: ledger.open_run("d", "r", "p", Charge(1.0)),
+        lambda: ledger.set_limit("d", Budget(8.0)),
+    ):
+        act()
+        act()  # again: nothing changes
+        heads.append(ledger.head())
+    assert [head.number for head in heads] == [0, 1, 2, 3]
+    assert len({head.token for head in heads}) == 4 and {head.ledger for head in heads} == {ledger.id}
+    for head in heads:
+        ledger.check_remembered(head, "somebody")
+        assert Head.from_dict(json.loads(json.dumps(head.to_dict()))) == head
+
+
+def test_a_ledger_restored_from_a_copy_is_noticed_by_whoever_saw_more(tmp_path: Path) -> None:
+    path, copy = tmp_path / "l.sqlite", tmp_path / "copy.sqlite"
+    early = charged(path, "a")
+    shutil.copyfile(path, copy)
+    late = charged(path, "b", "c")
+    shutil.copyfile(copy, path)
+    ledger = Ledger(path)
+    ledger.check_remembered(early, "the journal J")
+    with pytest.raises(LedgerError, match=r"is older than what the journal J remembers.*entry 1, and entry 3 was seen"):
+        ledger.check_remembered(late, "the journal J")
+
+
+def test_a_copy_that_was_written_to_since_has_another_history(tmp_path: Path) -> None:
+    path, copy = tmp_path / "l.sqlite", tmp_path / "copy.sqlite"
+    charged(path, "a")
+    shutil.copyfile(path, copy)
+    seen = charged(path, "b")
+    for run_id in ("b", "c"):  # the very same run, too
+        other = charged(copy, run_id)
+        assert other.ledger == seen.ledger
+    with pytest.raises(LedgerError, match="another history than what the run out remembers"):
+        Ledger(copy).check_remembered(seen, "the run out")
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty file"])
+def test_a_new_ledger_in_the_place_of_a_lost_one_is_another_one(tmp_path: Path, left: str) -> None:
+    path = tmp_path / "l.sqlite"
+    seen = charged(path, "a")
+    path.unlink()
+    if left == "an empty file":
+        path.touch()
+    with pytest.raises(LedgerError, match=f"the run out belongs to the ledger with the id {seen.ledger}"):
+        Ledger(path).check_remembered(seen, "the run out")
+
+
+def test_a_database_server_restored_from_a_copy_of_its_disk_is_noticed() -> None:
+    server = PostgresServer()
+    try:
+        server.start()
+        charged(server.address, "a")
+        server.back_up()
+        seen = charged(server.address, "b")
+        server.restore()
+        with contextlib.closing(Ledger(server.address)) as ledger, pytest.raises(LedgerError, match="is older than"):
+            ledger.check_remembered(seen, "the dataset rows.zarr")
+    finally:
+        server.remove()
+
+
+@pytest.fixture(params=["file", "bucket"])
+def journal(request, tmp_path) -> Iterator[AnyJournal]:
+    if request.param == "file":
+        yield Journal(tmp_path / "j.sqlite")
+    else:
+        request.getfixturevalue("s3_account")
+        yield ObjectJournal(f"s3://{BUCKET}/{secrets.token_hex(8)}")
+
+
+def test_a_journal_has_a_name_and_remembers_the_newest_head_of_every_ledger(journal: AnyJournal) -> None:
+    again = type(journal)(journal.path)
+    assert journal.id == again.id and len(journal.id) == 32
+    heads = [Head("one", number, f"token {number}") for number in (3, 12, 7)]
+    assert journal.remembered("one") is None
+    for head in heads:
+        journal.remember(head)
+        journal.remember(head)
+    journal.remember(Head("two", 1, "other"))
+    assert again.remembered("one") == heads[1]
+    assert again.remembered("two") == Head("two", 1, "other")
+    run = journal.open("r")
+    assert not journal.holds("r")
+    run.put("r/0", np.ones(1))
+    assert journal.holds("r") and not journal.holds("s")
