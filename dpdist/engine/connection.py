@@ -38,13 +38,19 @@ class Connection:
     client : distributed.Client
     owned : bool
         Whether to close it; a client that was given to us is left as it is, also where it is of no use any more.
+
+    Attributes
+    ----------
+    address : str
+        The scheduler's.
+    client : distributed.Client
     """
 
     def __init__(self, client: Client, owned: bool) -> None:
         scheduler = client.scheduler
         if scheduler is None:
             raise ClusterError("the Dask client is closed: make another, or name the scheduler's address")
-        self._address, self._security = scheduler.address, client.security
+        self.address, self._security = str(scheduler.address), client.security
         self.client = client
         self._owned = owned
 
@@ -67,7 +73,7 @@ class Connection:
             pass
         finally:
             future.cancel()
-        raise Lost(f"the scheduler {self._address} does not answer")
+        raise Lost(f"the scheduler {self.address} does not answer")
 
     def workers(self) -> dict[str, Mapping[str, Any]]:
         """What the scheduler says of each of its workers, by address."""
@@ -118,12 +124,12 @@ class Connection:
         self.close()
         why = ""
         try:
-            self.client = _client(self._address, self._security, waits.CONNECT)
+            self.client = _client(self.address, self._security, waits.CONNECT)
             self._owned = True
         except _LOSSES as error:
             why = type(error).__name__
         if why:
-            raise Lost(f"the scheduler {self._address} cannot be reached ({why})")
+            raise Lost(f"the scheduler {self.address} cannot be reached ({why})")
 
     def close(self) -> None:
         """Let go of a client of ours; where the scheduler is gone, that is no reason for another error."""

@@ -78,19 +78,16 @@ class Watch:
             What has to be computed first. After that, or if there is none, what is asked is a transfer.
         """
         self._unheard, self._done = {}, 0
-        waiting = self._connection.begin(ask)
-        try:
-            quiet = 0
-            while quiet < 2:
-                try:
-                    found = waiting.result(waits.NOTICE)
-                except TimeoutError:
-                    quiet = 0 if self._moves(futures) else quiet + 1
-                else:
-                    self._progress = time.monotonic()
-                    return found
-        finally:
-            waiting.cancel()
+        waiting = self._connection.begin(ask)  # never cancelled: it ends with its futures, and Dask's parts of it too
+        quiet = 0
+        while quiet < 2:
+            try:
+                found = waiting.result(waits.NOTICE)
+            except TimeoutError:
+                quiet = 0 if self._moves(futures) else quiet + 1
+            else:
+                self._progress = time.monotonic()
+                return found
         raise Lost("nobody works on what was asked")
 
     def recover(self, loss: Lost) -> None:
@@ -108,7 +105,7 @@ class Watch:
                 why, connected = str(again), False
             time.sleep(1.0)
         raise ClusterError(
-            f"{why} (waited {waits.PATIENCE:g} s for progress); look at the cluster's logs. {self._advice}"
+            f"{why}; waited {waits.PATIENCE:g} s for progress. Look at the cluster's logs. {self._advice}"
         )
 
     def _moves(self, futures: Sequence[Any]) -> bool:

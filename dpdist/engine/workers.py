@@ -115,30 +115,36 @@ class DistributedWorkers:
 
     def _meet(self) -> None:
         """Before anything is charged: whatever the workers would compute has to be what was planned."""
-        give_up = time.monotonic() + waits.CONNECT
-        problem = ""
-        try:
-            while not self._connection.workers():
-                if time.monotonic() > give_up:
-                    raise Lost(
-                        f"the scheduler has no workers (waited {waits.CONNECT:g} s); start some with "
-                        "'dask worker ADDRESS' before fitting"
-                    )
-                time.sleep(0.1)
-            answers = self._watch.ask_all(versions, waits.PATIENCE)  # a worker may have to import dpdist first
-            if not answers:
-                raise Lost(f"no worker of the cluster answers (waited {waits.PATIENCE:g} s)")
-        except Lost as lost:
-            problem = str(lost)
-        if problem:
-            raise ClusterError(f"{problem}. A run that was charged can be resumed with its run_id.")
-        for address, there in sorted(answers.items()):
+        for address, there in sorted(self._versions_there().items()):
             if isinstance(there, Mapping):
                 differs = difference(self._versions, there)
             else:  # it has no dpdist, or one that cannot be asked
                 differs = f"no usable dpdist ({type(there).__name__}) instead of {self._versions['dpdist']}"
             if differs:
                 raise ClusterError(f"the worker {address} has {differs}: {SAME_IMAGE}. Nothing was charged")
+
+    def _versions_there(self) -> dict[str, Any]:
+        """Of the workers that answer, once some do; a cluster that never had any is not waited for long."""
+        began, any_seen = time.monotonic(), False
+        self._watch.begin("A run that was charged can be resumed with its run_id.")
+        while True:
+            try:
+                answers = self._watch.ask_all(versions, waits.PATIENCE)  # a worker may have to import dpdist first
+                if answers:
+                    return answers
+                any_seen = any_seen or bool(self._watch.silent)
+                loss = Lost("no worker of the cluster answers")
+            except Lost as lost:
+                any_seen, loss = True, lost
+            if any_seen:
+                self._watch.recover(loss)
+            elif time.monotonic() - began > waits.CONNECT:
+                raise ClusterError(
+                    f"the scheduler has no workers (waited {waits.CONNECT:g} s); start some with 'dask worker ADDRESS' "
+                    "before fitting. A run that was charged can be resumed with its run_id."
+                )
+            else:
+                time.sleep(0.1)
 
     def _ask(self, stage: str, advice: str, task: Callable[..., Any], *arguments: Any) -> list[Any]:
         """What a task finds on every shard; what is lost on the way is asked again, of whoever is there.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import signal
 import subprocess
 import threading
 from pathlib import Path
@@ -20,7 +21,7 @@ from dpdist.privacy.journal import Journal
 from tests.cli.command import call
 from tests.distributed.test_versions import shim
 from tests.faults.clock import COMPILER, JumpingClock
-from tests.faults.cluster import RealCluster, make_certificates, names, until
+from tests.faults.cluster import RealCluster, make_certificates, names, until, within
 from tests.postgres import PostgresServer
 from tests.s3 import BUCKET
 
@@ -185,6 +186,20 @@ def test_nannies_and_no_workers_and_nobody(tmp_path, monkeypatch):
         assert "have a nanny" in found["lost workers"].says
     (gone,) = examine_cluster(cluster.address)
     assert gone.status == "fail" and "nothing answers there" in gone.says
+
+
+def test_a_worker_that_is_stopped(tmp_path, store, monkeypatch):
+    monkeypatch.setattr("dpdist.engine.waits.ANSWER", 3.0)
+    monkeypatch.setattr("dpdist.engine.doctor.PATIENCE", 5.0)
+    with RealCluster(tmp_path, 2) as cluster:
+        cluster.ready()
+        os.kill(cluster.workers[0].pid, signal.SIGSTOP)
+        found = by_check(within(60.0, lambda: examine_cluster(cluster.address, Dataset.open(str(store)))))
+        assert found["workers"].status == "fail" and "1 of 2 workers" in found["workers"].says
+        assert found["versions"].status == found["data"].status == "ok", "the other one is examined"
+        os.kill(cluster.scheduler.pid, signal.SIGSTOP)
+        (gone,) = within(60.0, lambda: examine_cluster(cluster.address))
+    assert gone.status == "fail" and "cannot reach the Dask scheduler" in gone.says
 
 
 def test_a_short_time_to_live(monkeypatch):

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import faulthandler
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from distributed import Client
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 QUIET = {
@@ -146,6 +152,33 @@ class RealCluster:
         self.client(workers).close()
         return self
 
+    @contextlib.contextmanager
+    def supervised(self, seconds: float = 0.5) -> Iterator[RealCluster]:
+        """Meanwhile another worker is started for each that ended, after a while, as pods are."""
+        over = threading.Event()
+
+        def supervise() -> None:
+            while not over.wait(0.05):
+                for i, worker in enumerate(self.workers[:]):
+                    if worker.poll() is not None and not over.wait(seconds):
+                        self.start_worker()
+                        self.workers[i] = self.workers.pop()
+
+        supervisor = threading.Thread(target=supervise)
+        supervisor.start()
+        try:
+            yield self
+        finally:
+            over.set()
+            supervisor.join()
+
+    def kill_workers(self, *which: int) -> None:
+        """These of the workers, or all, with what they started; as when pods are deleted by force."""
+        for i in which or range(len(self.workers)):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.workers[i].pid, signal.SIGKILL)
+            self.workers[i].wait(20)
+
     def log(self) -> str:
         """Everything that anybody wrote."""
         return "\n".join(path.read_text(errors="replace") for path in sorted((self.folder / "logs").iterdir()))
@@ -176,3 +209,24 @@ def until(condition: Any, seconds: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < give_up, "waited in vain"
         time.sleep(0.05)
+
+
+def within(seconds: float, function: Callable[[], T]) -> T:
+    """What a function returns or raises; where it does not end in time, the test fails and says where it stood."""
+    found: Future[T] = Future()
+    context = contextvars.copy_context()  # whoever watches goes on to watch
+
+    def run() -> None:
+        try:
+            found.set_result(context.run(function))
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        return found.result(seconds)
+    except TimeoutError:
+        if found.done():
+            raise
+        faulthandler.dump_traceback(file=sys.__stderr__)
+    raise AssertionError(f"still waiting after {seconds:g} s; the stacks of all threads are on stderr")

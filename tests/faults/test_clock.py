@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from dpdist import Dataset, Ledger
 from tests.faults import jobs
 from tests.faults.clock import COMPILER, JumpingClock
-from tests.faults.cluster import ROOT, RealCluster
+from tests.faults.cluster import ROOT, RealCluster, within
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
 DAY = 86_400
@@ -38,15 +40,46 @@ def test_the_clock_does_jump(clock):
     assert np.allclose(moved, [5 * DAY, 5 * DAY, 0], atol=30)
 
 
-def test_scheduler_and_workers(place, clock, healthy):
-    env = {**clock.env, "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "20s"}
-    jumps = iter([DAY, -DAY, 3600, 0])
-    with RealCluster(place, 2, env=env) as cluster:
-        cluster.ready()
+def fit(place, cluster):
+    def run():
         ledger = Ledger(place / "ledger.sqlite")
-        with jobs.at_release(1, lambda: clock.jump(next(jumps))), jobs.at_release(3, lambda: clock.jump(next(jumps))):
-            values = jobs.run(place / "rows.zarr", ledger, "run", cluster.address, seconds=0.05)
-        ledger.close()
+        try:
+            return jobs.run(place / "rows.zarr", ledger, "run", cluster.address, seconds=0.05)
+        finally:
+            ledger.close()
+
+    return within(100.0, run)
+
+
+def test_scheduler_and_workers(place, clock, healthy):
+    """Ahead and back. A scheduler whose clock went ahead may think its workers dead, and end them."""
+    env = {**clock.env, "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "20s"}
+    jumps = iter([DAY, -DAY])
+    with (
+        RealCluster(place, 2, env=env) as cluster,
+        cluster.ready().supervised(),
+        jobs.at_release(1, lambda: clock.jump(next(jumps))),
+        jobs.at_release(3, lambda: clock.jump(next(jumps))),
+    ):
+        values = fit(place, cluster)
+    healthy(values)
+
+
+@pytest.mark.parametrize("step", [-DAY, pytest.param(DAY, marks=pytest.mark.faults)], ids=["back", "ahead"])
+def test_clocks_that_jump_a_hundred_times(place, clock, healthy, hasty, step):
+    """Set back while a message of Dask waits for its batch, a clock lets it wait for a day: here, some surely do."""
+    env = {**clock.env, "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "3s"}
+
+    def jump() -> None:
+        for i in range(1, 101):
+            clock.jump(i * step)
+            time.sleep(0.02)
+
+    jumper = threading.Thread(target=jump)
+    with RealCluster(place, 2, env=env) as cluster, cluster.ready().supervised():
+        with jobs.at_release(1, jumper.start):
+            values = fit(place, cluster)
+        jumper.join()
     healthy(values)
 
 

@@ -1,0 +1,33 @@
+"""``deploy/FAULTS.md``: what every fault came to. The tests that cause the faults write it, and check it afterwards.
+
+``DPDIST_WRITE_FAULTS=1 python -m pytest -m faults -n 0`` writes the rows anew; without it, what a test saw has to be
+what the page says, in about the time that it says.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "deploy" / "FAULTS.md"
+_ROW = re.compile(r"^\| (?P<fault>.+?) \| (?P<outcome>.+?) \| (?P<took>\d+) s \|$", re.MULTILINE)
+
+
+def came_to(section: str, fault: str, outcome: str, seconds: float) -> None:
+    """Write, or check, the row of a fault; a machine that does other things, too, may take twice as long."""
+    text = PAGE.read_text()
+    head, begin, rest = text.partition(f"\n## {section}\n")
+    assert begin, f"{PAGE} has no section {section!r}"
+    body, following, tail = rest.partition("\n## ")
+    rows = {row["fault"]: (row["outcome"], int(row["took"])) for row in _ROW.finditer(body)}
+    if os.environ.get("DPDIST_WRITE_FAULTS") == "1":
+        rows[fault] = outcome, math.ceil(seconds)
+        table = "".join(f"| {name} | {came} | {took} s |\n" for name, (came, took) in rows.items())
+        intro = body.partition("\n| fault |")[0].rstrip("\n")
+        body = f"{intro}\n\n| fault | came to | took |\n|---|---|---|\n{table}"
+        PAGE.write_text(head + begin + body + following + tail)
+        return
+    assert fault in rows, f"{PAGE} has no row {fault!r} in {section!r}: write it (see tests.faults.page)"
+    assert rows[fault][0] == outcome and seconds <= 2 * rows[fault][1] + 10
