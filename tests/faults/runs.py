@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
 
 from dpdist import Dataset
+from dpdist.data.stores import open_to_read
 from dpdist.pipeline.job import load_job
 from dpdist.pipeline.run import run_job
 
@@ -68,6 +68,4 @@ def run(folder: Path, name: str, rows: str, output: str, **more: Any) -> dict[st
 
 def released(output: str) -> dict[str, np.ndarray]:
     """What the output of a run holds."""
-    return {
-        name: np.asarray(array[...]) for name, array in zarr.open_group(f"{output}/released.zarr", mode="r").arrays()
-    }
+    return {name: np.asarray(array[...]) for name, array in open_to_read(f"{output}/released.zarr").arrays()}

@@ -6,18 +6,25 @@ import errno
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dpdist import Dataset, Ledger
+from dpdist.cli import errors
+from dpdist.engine import coordinator
 from dpdist.engine.progress import Charged, Loading, Planned, watching
-from dpdist.errors import DpdistError, LedgerError
+from dpdist.errors import DataError, LedgerError
 from dpdist.pipeline.job import load_job
 from dpdist.pipeline.run import run_job
+from dpdist.pipeline.rundir import OutputError
 from tests.faults import jobs
+from tests.faults.page import came_to
 
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(os.getuid() != 0, reason="mounts a file system: needs root")]
 
@@ -61,6 +68,17 @@ def run(place: Path, ledger: Ledger) -> np.ndarray:
         ledger.close()
 
 
+@contextmanager
+def ends(fault: str, kind: type[Exception], match: str, code: int = 2) -> Iterator[Any]:
+    """Within it, the run ends with one error; what it came to stands on the page."""
+    began = time.monotonic()
+    with pytest.raises(kind, match=match) as stopped:
+        yield stopped
+    took = time.monotonic() - began
+    assert errors.report(stopped.value) == code and "\n" not in str(stopped.value)
+    came_to("Disk", fault, f"exit code {code}; resumed", took)
+
+
 def test_under_the_ledger_when_the_charge_is_due(place, disk, healthy):
     path = disk.folder / "ledger.sqlite"
     Ledger(path).close()
@@ -71,9 +89,9 @@ def test_under_the_ledger_when_the_charge_is_due(place, disk, healthy):
         if isinstance(event, Loading):
             disk.fill()
 
-    with watching(strike), pytest.raises(LedgerError, match="full") as stopped:
+    with watching(strike), ends("full under the ledger when the charge is due", LedgerError, "full"):
         run(place, Ledger(path))
-    assert "\n" not in str(stopped.value) and not any(isinstance(event, Charged) for event in seen)
+    assert not any(isinstance(event, Charged) for event in seen)
     disk.empty()
     ledger = Ledger(path)
     assert ledger.accounts() == []
@@ -82,7 +100,7 @@ def test_under_the_ledger_when_the_charge_is_due(place, disk, healthy):
 
 def test_under_the_ledger_in_the_middle_of_a_run(place, disk, healthy):
     path = disk.folder / "ledger.sqlite"
-    with jobs.at_release(3, disk.fill), pytest.raises(LedgerError, match="full"):
+    with jobs.at_release(3, disk.fill), ends("full under the ledger when a release is due", LedgerError, "full"):
         run(place, Ledger(path))
     disk.empty()
     before = jobs.on_file(path)
@@ -94,7 +112,7 @@ def test_under_the_ledger_in_the_middle_of_a_run(place, disk, healthy):
 
 def test_under_the_journal(place, disk, secrets, expected):
     ledger, journal = place / "ledger.sqlite", disk.folder / "journal.sqlite"
-    with jobs.at_release(3, disk.fill), pytest.raises(LedgerError, match="full"):
+    with jobs.at_release(3, disk.fill), ends("full under the journal when a value is due", LedgerError, "full"):
         run(place, Ledger(ledger, journal=journal))
     disk.empty()
     before = jobs.on_file(journal)
@@ -125,9 +143,8 @@ def test_under_the_run_directory(place, disk, secrets):
         if isinstance(event, Planned):
             disk.fill()
 
-    with watching(strike), pytest.raises((DpdistError, OSError)) as stopped:
+    with watching(strike), ends("full under the results", OutputError, "No space left"):
         run_job(asked)
-    assert isinstance(stopped.value, DpdistError) or stopped.value.errno == errno.ENOSPC
     before = jobs.on_file(place / "ledger.sqlite")
     assert len(before) == 5, "everything was released and is in the journal"
     disk.empty()
@@ -137,3 +154,22 @@ def test_under_the_run_directory(place, disk, secrets):
     assert len(book.history(Dataset.open(str(place / "labelled.zarr")).id)) == 1
     skip = [place / "rows.zarr", place / "labelled.zarr"]
     assert secrets.found_in(place, skip=skip) == []
+
+
+def test_under_the_rows(place, healthy, monkeypatch):
+    """The kernel answers EIO to whoever reads there; the data is as good as it was once the disk is."""
+    monkeypatch.setattr(coordinator, "RESIDENT_SHARE", 0.0)
+    path = place / "ledger.sqlite"
+    chunk = place / "rows.zarr" / "X" / "c" / "4" / "0"
+    kept = chunk.read_bytes()
+
+    def break_disk() -> None:
+        chunk.unlink()
+        chunk.symlink_to("/proc/self/mem")
+
+    said = "cannot be read .*Input/output error.*check the disk"
+    with jobs.at_release(3, break_disk), ends("does not read a chunk of the rows in a round", DataError, said):
+        run(place, Ledger(path))
+    chunk.unlink()
+    chunk.write_bytes(kept)
+    healthy(run(place, Ledger(path)), path)
