@@ -14,6 +14,8 @@ worker out of memory: nanny, setrlimit          ``faults/test_workers.py``; as a
 worker's host cut off, healed *                 ``faults/test_hosts.py`` (network namespaces)
 scheduler's host cut off, healed *              ``faults/test_hosts.py``
 scheduler killed in mid-run                     ``faults/test_workers.py``
+scheduler killed between two rounds, stopped    ``faults/test_replaced.py``
+all workers replaced, none left, scaled to 0    ``faults/test_replaced.py``, ``faults/test_lost_instants.py``
 coordinator killed at random instants           ``distributed/test_crash.py``, ``distributed/test_job_kill.py``
 two coordinators with one run id                ``faults/test_coordinators.py`` (PostgreSQL, object store),
                                                 ``privacy/test_journal.py`` (file)
