@@ -408,8 +408,8 @@ def _check_unchanged(known: Schema, schema: Schema, dataset_id: str | None, acco
         )
     if account not in (None, known.pays_from):
         raise DataError(
-            f"the dataset at {location} pays from the account {known.pays_from!r}, not {account!r}; leave account out, "
-            "or move what was spent with 'dpdist budget move', if you answer for the data"
+            f"the dataset at {location} pays from the account {known.pays_from!r}, not {account!r}; leave account out: "
+            "what was spent stays where it is"
         )
     changed = [name for name, spec in schema.arrays.items() if known.arrays.get(name, spec) != spec]
     if changed or known.n_rows != schema.n_rows:

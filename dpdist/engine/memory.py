@@ -74,8 +74,8 @@ class DatasetMemory:
         if head.ledger != ledger:
             raise Forgotten(
                 f"{self.called} is limited by the ledger with the id {head.ledger}, last used at {note.get('path')}, "
-                f"and {self._ledger.path} is another one ({ledger}): name that ledger, or restore it. Whoever answers "
-                "for the data can move its account to another ledger with 'dpdist budget move'. Nothing was charged"
+                f"and {self._ledger.path} is another one ({ledger}): name that ledger, or put it back "
+                "with 'dpdist budget restore'. Nothing was charged"
             )
         return head
 

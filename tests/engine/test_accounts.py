@@ -56,7 +56,7 @@ def test_a_dataset_pays_from_its_own_account_unless_it_names_one(place):
         assert opened.account == opened.select(X="X").account == "survey-2026"
     assert "account='survey-2026'" in repr(shared) and "account=" not in repr(own)
     assert "survey-2026" in shared._repr_html_()
-    with pytest.raises(DataError, match=r"account 'survey-2026', not 'other'.*dpdist budget move"):
+    with pytest.raises(DataError, match=r"account 'survey-2026', not 'other'.*stays where it is"):
         Dataset.open("shared.zarr", account="other")
     with pytest.raises(DataError, match="pays from the account"):
         Dataset.open("own.zarr", account="survey-2026")

@@ -75,7 +75,7 @@ def test_a_dataset_with_a_limit_refuses_any_other_ledger(place):
     ledger = Ledger()
     assert noted_head(data)[0] == ledger.head()
     for other in ("new.sqlite", "/".join([".", "elsewhere", "new.sqlite"])):
-        with pytest.raises(Forgotten, match=rf"ledger with the id {ledger.id}, last used at .*'dpdist budget move'"):
+        with pytest.raises(Forgotten, match=rf"ledger with the id {ledger.id}, last used at .*'dpdist budget restore'"):
             fit(Dataset.open(place), other)
         assert Ledger(other).accounts() == []
     fit(Dataset.open(place))
@@ -122,7 +122,7 @@ def test_a_limit_that_was_set_by_name_is_remembered_from_the_next_charge_on(plac
 def test_a_limit_is_not_set_in_a_second_ledger(place):
     limited(place)
     refused = dpdist("budget", "set", place, "--epsilon", "9", "--delta", "1e-5", "--ledger", "new.sqlite", code=3)
-    assert "dpdist budget move" in refused.stderr
+    assert "dpdist budget restore" in refused.stderr
     assert not Path("new.sqlite").exists() or Ledger("new.sqlite").accounts() == []
 
 
