@@ -60,6 +60,8 @@ class Dataset:
         stored: Stored | None = None,
     ) -> None:
         self._sources = dict(sources)
+        for source in self._sources.values():
+            source.counted = schema.units.counted
         self._schema = schema
         self._location = location
         self._anonymous = anonymous

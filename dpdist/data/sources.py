@@ -50,11 +50,13 @@ class Source(ABC):
     """One array of a dataset, readable by row range; ``spec`` is its public shape and dtype.
 
     ``remote``: in a store that answers late, so that several reads at once are faster than one after another.
+    ``counted``: how many rows there are is public (`dpdist.data.units.Units.counted`).
     """
 
     name: str
     spec: ArraySpec
     remote = False
+    counted = True
 
     @abstractmethod
     def _read(self, start: int, stop: int) -> np.ndarray:
@@ -80,9 +82,9 @@ class Source(ABC):
         if not 0 <= start < stop <= self.spec.n_rows:
             raise DataError(
                 f"rows {start}:{stop} of array {self.name!r} do not exist; expected 0 <= start < stop <= "
-                f"{self.spec.n_rows}"
+                f"{self.spec.n_rows if self.counted else 'the number of rows, which is private'}"
             )
-        rows = f"array {self.name!r}, rows {start}:{stop}"
+        rows = self.place(start, stop)
         try:
             block = np.asarray(from_store(lambda: reader(start, stop), f"{rows} cannot be read"))
         except DataError:
@@ -99,14 +101,19 @@ class Source(ABC):
         if number is not None:
             fix = "check the disk or the connection, and who may read there"
             raise DataError(f"{rows} cannot be read ({os.strerror(number)}): {fix}")
-        raise damaged(self.name, start, stop, problem)
+        raise damaged(rows, problem)
+
+    def place(self, start: int, stop: int) -> str:
+        """Which rows, for a message; where their number is private, not between which numbers they stand."""
+        which = f"rows {start}:{stop}" if self.counted else "some rows"
+        return f"array {self.name!r}, {which}"
 
 
-def damaged(name: str, start: int, stop: int, problem: str) -> DataError:
+def damaged(rows: str, problem: str) -> DataError:
     """The one error for rows that are there and cannot be decoded; never contains a value."""
     return DataError(
-        f"array {name!r}, rows {start}:{stop} are damaged ({problem}): restore the chunk from a copy, or write the "
-        "dataset again; Dataset.verify() checks every chunk."
+        f"{rows} are damaged ({problem}): restore the chunk from a copy, or write the dataset again; Dataset.verify() "
+        "checks every chunk."
     )
 
 
@@ -225,7 +232,8 @@ class ZarrSource(Source):
 
     def _check_chunks(self, start: int, stop: int, lengths: bool) -> None:
         if found := chunk_problem(self.array, self._grid, start, stop, complete=self.complete, lengths=lengths):
-            raise damaged(self.name, *found)
+            start, stop, problem = found
+            raise damaged(self.place(start, stop), problem)
 
     def boundaries(self) -> list[int]:
         return regular_boundaries(self.spec.n_rows, self._unit_rows)

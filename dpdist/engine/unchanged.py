@@ -28,12 +28,12 @@ class Unchanged:
     def __reduce__(self) -> tuple[type[Unchanged], tuple[()]]:
         return Unchanged, ()
 
-    def check(self, name: str, start: int, stop: int, rows: NDArray[Any]) -> None:
-        """Remember these rows, or raise `DataError` if they are not those that are remembered."""
+    def check(self, name: str, start: int, stop: int, rows: NDArray[Any], place: str) -> None:
+        """Remember these rows (``place`` in words), or raise `DataError` if they are not those that are remembered."""
         found = fingerprint(rows, self._key)
         if self._known.setdefault((name, start, stop), found) != found:
             raise DataError(
-                f"array {name!r}, rows {start}:{stop} have changed since this run first read them: something writes to "
+                f"{place} have changed since this run first read them: something writes to "
                 "the store while it is read. What was charged is recorded: restore the rows and run again with the "
                 "same run_id to resume, or write the new ones as a dataset of their own"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import traceback
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,20 @@ def test_a_lost_label_chunk_is_found(tmp_path: Path) -> None:
     (tmp_path / "y/c/4").unlink()
     with pytest.raises(DataError, match=r"array 'y', rows 800:1000 .*missing"):
         data.verify()
+
+
+def test_damage_does_not_tell_a_private_number_of_rows(tmp_path):
+    """Where an owner may have any number of rows up to a bound: a lost chunk, a wrong range."""
+    said = []
+    for n in (50, 53):
+        place = tmp_path / f"{n}.zarr"
+        X = np.ones((n, 2))
+        Dataset.from_arrays(place, X=X, unit="pid", max_rows_per_unit=3, partition_rows=64, dataset_id="same")
+        shutil.rmtree(place / "X" / "c" / "0")
+        told = []
+        for work in (lambda d: d.verify(), lambda d: d.read(0, 99)):
+            with pytest.raises(DataError) as error:
+                work(Dataset.open(place))
+            told.append(str(error.value))
+        said.append(told)
+    assert said[0] == said[1] and "some rows" in said[0][0]
