@@ -16,6 +16,7 @@ from dpdist.engine.disks import CONTAINER, MEMORY, NETWORK, mount_of
 from dpdist.engine.doctor import Finding, clocks, is_loopback
 from dpdist.errors import DataError, LedgerError
 from dpdist.objects import StoreError
+from dpdist.privacy.journal import FIRST_EPOCH
 from dpdist.privacy.journal import SCHEMA as JOURNAL
 from dpdist.privacy.ledger_records import ADD_RUN, check_sums
 from dpdist.privacy.ledger_records import SCHEMA as LEDGER
@@ -29,7 +30,7 @@ _TRIALS: dict[str, Callable[[str], tuple[str, tuple[Any, ...]]]] = {
         ADD_RUN, (1, name, name, name, "doctor", 1.0, 0.0, "replace-one", None, None, None, utc_now(), "doctor", None,
         None, None, None, None, None, None, None)
     ),
-    "dpdist_epochs": lambda name: ("INSERT INTO dpdist_epochs VALUES (?, 1)", (name,)),
+    "dpdist_epochs": lambda name: (FIRST_EPOCH, (name,)),
 }  # fmt: skip
 """What a trial writes into the tables of a ledger and of a journal."""
 

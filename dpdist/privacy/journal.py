@@ -54,7 +54,7 @@ _REMEMBER = """INSERT INTO dpdist_remembered (ledger, number, token) VALUES (?, 
     WHERE excluded.number > dpdist_remembered.number"""
 _HOLDS = "SELECT 1 FROM dpdist_values WHERE run_id = ? LIMIT 1"
 _EPOCH = "SELECT epoch FROM dpdist_epochs WHERE run_id = ?"
-_FIRST_EPOCH = "INSERT INTO dpdist_epochs (run_id, epoch) VALUES (?, 1)"
+FIRST_EPOCH = "INSERT INTO dpdist_epochs (run_id, epoch) VALUES (?, 1)"
 _RECEIPT = "UPDATE dpdist_epochs SET receipt = ? WHERE run_id = ?"
 _RUNS = """SELECT run_id, receipt FROM dpdist_epochs AS epochs
     WHERE receipt IS NOT NULL OR EXISTS (SELECT 1 FROM dpdist_values AS kept WHERE kept.run_id = epochs.run_id)
@@ -198,7 +198,7 @@ class Journal:
 
         def next_epoch(db: Any) -> int:  # repeated, it leaves out a number that nobody has
             if not db.execute(_NEXT_EPOCH, (run_id,)).rowcount:
-                db.execute(_FIRST_EPOCH, (run_id,))
+                db.execute(FIRST_EPOCH, (run_id,))
             return int(db.execute(_EPOCH, (run_id,)).fetchone()[0])
 
         return RunJournal(self._db, run_id, self._db.write(next_epoch))

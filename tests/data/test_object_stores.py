@@ -121,7 +121,7 @@ def test_what_no_patience_cures_is_said_at_once(s3_account, place, tmp_path, mon
     done = call(capsys, "run", path, "--quiet")
     assert time.monotonic() - began < 5
     assert done.code == 2 and re.search(said, done.err) and "sesame" not in done.err
-    assert not (tmp_path / "ledger.sqlite").exists() or Ledger(tmp_path / "ledger.sqlite").datasets() == []
+    assert not (tmp_path / "ledger.sqlite").exists() or Ledger(tmp_path / "ledger.sqlite").accounts() == []
 
 
 @pytest.mark.parametrize("moment", outages.MOMENTS)
@@ -140,7 +140,8 @@ def test_a_store_that_stays_away_is_another_error_than_a_damaged_one(
     assert away.code == 75 and "cannot be reached" in away.err and time.monotonic() - began < 20
     s3_faults.spoil = lambda method, path: None
     assert call(capsys, "run", path, "--quiet", "--resume").code == 0
-    (run,) = Ledger(tmp_path / "ledger.sqlite").history(Ledger(tmp_path / "ledger.sqlite").datasets()[0])
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    (run,) = ledger.history(ledger.accounts()[0])
     assert len(run.releases) == outages.N_ROUNDS + 1
 
 

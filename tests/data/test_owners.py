@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def test_whatever_one_owner_has_only_its_places_differ(tmp_path: Path, on_bad: s
     seen = {}
     for name in OF_ONE:
         dataset, other = (first, rows) if name == "one row in front" else written(tmp_path, name, on_bad)
-        assert dataset.schema == first.schema
+        assert replace(dataset.schema, edition=None) == replace(first.schema, edition=None)
         for array in ("X", "y"):
             np.testing.assert_array_equal(other[array][~own], rows[array][~own], err_msg=name)
         seen[name] = sorted({f"{x:g} {label}" for x, label in zip(other["X"][own, 0], other["y"][own], strict=True)})

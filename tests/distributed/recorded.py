@@ -31,6 +31,7 @@ class Recorded(OneBit):
     seconds: float = 0.0
 
     name: ClassVar[str] = "recorded"
+    tag: ClassVar[str] = "Recorded"
 
     def randomise(self, values: NDArray[Any], draws: Draws) -> NDArray[Any]:
         state = draws.generator.bit_generator.state["state"]  # type: ignore[attr-defined]

@@ -28,9 +28,9 @@ pytestmark = pytest.mark.faults
 AWAY = 20.0
 SURVIVED = "survived: the same values"
 INSIDE = {
-    "a charge": b"dpdist_runs VALUES",
-    "a release": b"dpdist_releases VALUES",
-    "a value": b"dpdist_values VALUES",
+    "a charge": b"INTO dpdist_runs",
+    "a release": b"INTO dpdist_releases",
+    "a value": b"INTO dpdist_values",
     "a COMMIT": b"COMMIT",
 }
 
@@ -76,7 +76,7 @@ def same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> bool:
 
 def charges(address: str) -> int:
     with contextlib.closing(Ledger(address)) as ledger:
-        return sum(len(ledger.history(dataset)) for dataset in ledger.datasets())
+        return sum(len(ledger.history(account)) for account in ledger.accounts())
 
 
 @pytest.mark.parametrize("inside", INSIDE)

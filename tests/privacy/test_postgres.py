@@ -274,7 +274,7 @@ def test_a_connection_cut_at_any_kind_of_message_of_any_transaction_changes_noth
 
 def test_a_server_that_crashes_inside_any_kind_of_transaction_is_waited_for(server, cuts, data):
     expected = fit(server.address, data, run_id="undisturbed").coef_
-    for kind in (b"dpdist_runs VALUES", b"dpdist_releases VALUES", b"dpdist_values VALUES", b"COMMIT"):
+    for kind in (b"INTO dpdist_runs", b"INTO dpdist_releases", b"INTO dpdist_values", b"COMMIT"):
         struck: list[bytes] = []
 
         def crash(message: bytes, kind=kind, struck=struck) -> None:
@@ -289,7 +289,7 @@ def test_a_server_that_crashes_inside_any_kind_of_transaction_is_waited_for(serv
     assert Ledger(server.address).spent("restart").epsilon == pytest.approx(5.0)
 
 
-@pytest.mark.parametrize("when", [b"dpdist_runs VALUES", b"COMMIT"])
+@pytest.mark.parametrize("when", [b"INTO dpdist_runs", b"COMMIT"])
 def test_a_connection_on_which_nothing_is_said_any_more_is_left_and_keeps_nobody_out(server, cuts, monkeypatch, when):
     """Neither end learns that the other one is gone."""
     monkeypatch.setattr(postgres, "ANSWER_WITHIN", 6)
