@@ -26,7 +26,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.central.course import Course, Problem
-from dpdist.central.solvers import automatic
+from dpdist.central.solvers import automatic, one_row_each
 from dpdist.central.solvers import course as choose
 from dpdist.constraints import Constraint, Penalty
 from dpdist.data import ROWS, Units
@@ -280,8 +280,7 @@ class Minimizer(PrivateEstimator):
         problem = self._public_problem(n_rows, n_features, units)
 
         def predict(n: int, epsilon: float) -> float | None:
-            n_units = max(1, n // units.max_rows)  # as rounds and steps are decided
-            other = replace(problem, n_rows=n_units, budget=replace(problem.budget, epsilon=epsilon), rows_per_unit=1)
+            other = one_row_each(replace(problem, n_rows=n, budget=replace(problem.budget, epsilon=epsilon)))
             course = choose(other)
             return course.predicted_error(calibrate(course.items(), other.budget, other.neighbours))
 

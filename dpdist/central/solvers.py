@@ -39,14 +39,21 @@ MOST_PASSES = 300
 def course(problem: Problem) -> Course:
     """The course of a problem; ``"auto"`` is resolved by `automatic`.
 
-    Rounds, steps and scales are decided as for one row of each unit: k rows in a sum with k times the noise are as good
-    as one in a sum with the noise of one.
+    Rounds, steps and scales are decided as for `one_row_each`.
+    """
+    alike = one_row_each(problem)
+    return replace(SOLVERS[alike.solver](alike), problem=replace(problem, solver=alike.solver))
+
+
+def one_row_each(problem: Problem) -> Problem:
+    """The problem with one row of each unit, for the solver that all rows take.
+
+    k rows in a sum with k times the noise are as good as one in a sum with the noise of one.
     """
     choice("solver", problem.solver, ("auto", *SOLVERS))
     solver = automatic(problem)[0] if problem.solver == "auto" else problem.solver
     n_units = max(1, problem.n_rows // problem.rows_per_unit)
-    decided = SOLVERS[solver](replace(problem, solver=solver, n_rows=n_units, rows_per_unit=1))
-    return replace(decided, problem=replace(problem, solver=solver))
+    return replace(problem, solver=solver, n_rows=n_units, rows_per_unit=1)
 
 
 def automatic(problem: Problem) -> tuple[str, str]:

@@ -45,6 +45,7 @@ class ArrayReader(Reader):
                     f"{'text' if text else 'real numbers'}: {hint}"
                 )
         self.bytes_total = sum(array.dtype.itemsize * int(np.prod(array.shape)) for array in self.arrays.values())
+        self.stored_bytes = X.shape[0] * self.layout.row_bytes
 
     def _roles(self, arrays: dict[str, RowArray], recipe: Recipe) -> tuple[RowArray, str | None]:
         if len(recipe.features) > 1:

@@ -127,7 +127,7 @@ class Ingestion:
     @property
     def places(self) -> Places:
         """Where the owners of rows stand; known once the id is."""
-        return Places.of(self.schema.id, self.reader.bytes_total)
+        return Places.of(self.schema.id, self.reader.stored_bytes)
 
     def _prepare(self, restart: bool) -> bool:
         """Take up an unfinished ingestion or begin one; whether all rows are copied already."""

@@ -26,6 +26,10 @@ from dpdist.data.rows import Problem, table_rows
 from dpdist.errors import DataError
 
 BLOCK_BYTES = 4 * 2**20
+_FEWEST_CHARACTERS = 2
+"""Of a value: a digit and what divides it from the next one."""
+_UNPACKED = 10
+"""Times the size of a packed file is about the most that its text has."""
 MAX_RECORD_BYTES = 64 * 2**20
 RAGGED = "the line has another number of values than the header"
 _QUOTE, _NEWLINE, _RETURN = 34, 10, 13
@@ -44,6 +48,8 @@ class CsvReader(TableReader):
         self.delimiter = delimiter
         self._starts: dict[Path, int] = {}
         super().__init__(files, recipe)
+        text = sum(size * (_UNPACKED if _packed(path) else 1) for path, size in zip(files, self.sizes, strict=True))
+        self.stored_bytes = text * self.layout.row_bytes // (_FEWEST_CHARACTERS * len(self.layout.kinds))
 
     def _columns(self, path: Path) -> list[str]:
         with _Stream(path) as stream:
@@ -161,14 +167,17 @@ def _convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     return pa.concat_arrays([_convert(values[:half], target), _convert(values[half:], target)])
 
 
+def _packed(path: Path) -> bool:
+    return path.name.lower().endswith(".gz")
+
+
 class _Stream:
     """The bytes of a file, unpacked, in blocks that end where a record ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._raw = open(path, "rb")  # noqa: SIM115 (closed by __exit__)
-        packed = path.name.lower().endswith(".gz")
-        self._file: IO[bytes] = cast("IO[bytes]", gzip.GzipFile(fileobj=self._raw)) if packed else self._raw
+        self._file: IO[bytes] = cast("IO[bytes]", gzip.GzipFile(fileobj=self._raw)) if _packed(path) else self._raw
 
     def __enter__(self) -> _Stream:
         return self

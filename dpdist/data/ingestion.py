@@ -14,6 +14,7 @@ from pathlib import Path
 from dpdist.data.copying import Ingested, Ingestion, Progress, already_there, state_path
 from dpdist.data.growing import kind_of
 from dpdist.data.opening import Format, open_source
+from dpdist.data.owners import Places
 from dpdist.data.recipe import FeatureType, LabelType, OnBad, Recipe
 from dpdist.data.schema import ArraySpec, RowOrder, Schema, new_id
 from dpdist.data.stores import resolved
@@ -140,6 +141,8 @@ def ingest(
         columns=columns,
         account=account,
     )
+    # part of what was asked for: rows that are put aside stay in their range, and another version may cut others
+    places = Places.of(schema.id, reader.stored_bytes)
     public = {"source": os.path.basename(os.fspath(source).rstrip("/")), "format": kind, **recipe.to_attributes()}
     others = {
         "dataset_id": dataset_id,
@@ -148,7 +151,7 @@ def ingest(
         "partition_rows": partition_rows,
         "compression": compression,
         "delimiter": delimiter,
-        **({} if unit is None else {"layout": "owner by owner"}),
+        **({} if unit is None else {"layout": f"owners in {places.n_buckets} ranges"}),
     }
     request = {"source": identity, "options": {**public, **others}, "id": schema.id}
     return Ingestion(place, reader, schema, compression, public, request, progress).run(restart)

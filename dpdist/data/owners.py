@@ -37,7 +37,7 @@ from dpdist.data.rows import Mask, Rows
 from dpdist.data.schema import ArraySpec
 
 BUCKET_BYTES = 4 * 2**20
-"""Of the source, for one bucket: what is arranged at a time is a small multiple of it."""
+"""Of rows as they are stored, for one bucket: what is arranged at a time is a small multiple of it."""
 MOST_BUCKETS = 1024
 """Of larger sources the buckets are larger: a batch falls into all of them, and its parts should not be tiny."""
 _FEWEST_ROWS = 2**14
@@ -52,9 +52,9 @@ class Places:
     n_buckets: int
 
     @classmethod
-    def of(cls, dataset_id: str, source_bytes: int) -> Places:
-        """Enough buckets for a source of that size."""
-        return cls(dataset_id, max(1, min(MOST_BUCKETS, source_bytes // BUCKET_BYTES)))
+    def of(cls, dataset_id: str, stored_bytes: int) -> Places:
+        """Enough buckets for a source whose rows take so many bytes as they are stored."""
+        return cls(dataset_id, max(1, min(MOST_BUCKETS, stored_bytes // BUCKET_BYTES)))
 
     def of_owners(self, names: list[str]) -> NDArray[np.uint64]:
         """A number for each name: owners stand in the order of these."""

@@ -56,11 +56,16 @@ class Batch:
 
 
 class Reader(ABC):
-    """Reads one source; ``layout`` says what its columns become, ``bytes_total`` how large it is."""
+    """Reads one source; ``layout`` says what its columns become, ``bytes_total`` how large it is.
+
+    ``stored_bytes`` is how large its features may be once they are stored, which can be a hundred times as much: files
+    are packed, values are short, and a level becomes a column.
+    """
 
     layout: Layout
     named: bool = True
     bytes_total: int
+    stored_bytes: int
 
     @abstractmethod
     def batches(self, position: Position | None) -> Iterator[Callable[[], Batch]]:
@@ -107,8 +112,10 @@ class ParquetReader(TableReader):
 
     def __init__(self, files: list[Path], recipe: Recipe) -> None:
         super().__init__(files, recipe)
+        self.stored_bytes = 0
         for path in files:
             with _open_parquet(path) as file:
+                self.stored_bytes += file.metadata.num_rows * self.layout.row_bytes
                 for name, kind in self.layout.kinds.items():
                     _check_type(path.name, name, file.schema_arrow.field(name).type, kind)
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from dpdist.errors import DataError, MissingBound
 
 OnBad = Literal["stop", "drop", "zero"]
@@ -164,6 +166,11 @@ class Layout:
     def width(self) -> int:
         """Columns of ``X``."""
         return len(self.names)
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row of ``X`` as it is stored."""
+        return np.dtype(self.recipe.dtype).itemsize * self.width
 
     @property
     def text_label(self) -> bool:

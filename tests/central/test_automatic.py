@@ -57,6 +57,13 @@ def test_a_unit_of_several_rows_gets_a_method_that_is_proved_for_it():
     assert model.plan(3_000, 3, data.schema.units) == model.plan_ != model.plan(3_000, 3)
 
 
+def test_the_outlook_is_that_of_the_method_that_units_of_several_rows_get():
+    asked = {"alpha": 1e-2, **SIGNS}
+    found = LogisticRegression(**asked).outlook(30_000, 5, Units("patient", 3, grouped=True))
+    assert found == LogisticRegression(**asked, solver="gradient").outlook(10_000, 5)
+    assert found.predicted_error > 3 * LogisticRegression(**asked).outlook(10_000, 5).predicted_error
+
+
 @pytest.mark.parametrize(
     "model",
     [

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 import zarr
 
@@ -92,6 +96,38 @@ def test_who_has_most_of_the_rows_does_not_take_the_memory(tmp_path: Path, monke
     monkeypatch.setattr("dpdist.data.delimited.BLOCK_BYTES", 2**12)
     _, rows = written(tmp_path, "many more")
     assert longest < 3000 and sorted(rows["X"][rows["X"][:, 0] >= 500, 0]) == [500, 501, 502]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "csv.gz", "levels", "npz"])
+def test_a_source_that_is_packed_is_arranged_in_parts_as_small(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is arranged at a time is in memory: its size is that of the rows as they are stored, not as they came."""
+    n, part, real, sizes = 40_000, 2**17, copying.arrange, []
+    X, who = (np.arange(n)[:, None] % np.arange(2, 22) == 0).astype(np.int8), np.arange(n) // 4
+    columns = pa.table({"who": who, **{f"x{j}": X[:, j] for j in range(20)}})
+    source, asked = tmp_path / f"t.{kind}", {"features": ["x*"]}
+    if kind == "parquet":
+        pq.write_table(columns, source, compression="zstd")
+    elif kind == "npz":
+        np.savez_compressed(source, X=X, who=who)
+        asked = {}
+    else:
+        if kind == "levels":
+            columns, source = pa.table({"who": who, "a": np.arange(n) % 20}), tmp_path / "t.csv"
+            asked = {"levels": {"a": [str(level) for level in range(20)]}}
+        with gzip.open(source, "wb") if kind == "csv.gz" else open(source, "wb") as out:
+            pyarrow.csv.write_csv(columns, out)
+
+    def watched(messages: Any, *others: Any) -> Any:
+        messages = list(messages)
+        sizes.append(sum(map(len, messages)))
+        return real(messages, *others)
+
+    monkeypatch.setattr(owners, "BUCKET_BYTES", part)
+    monkeypatch.setattr(copying, "arrange", watched)
+    done = ingest(source, tmp_path / "out", unit="who", max_rows=4, **asked)
+    assert done.schema.n_rows == n and done.schema.arrays["X"].shape[1] == 20 and max(sizes) < 2 * part, sizes
 
 
 @pytest.mark.parametrize("kind", ["npz", "zarr"])
