@@ -176,6 +176,13 @@ def test_who_has_ragged_lines_only_is_no_owner(on_bad: Any, tmp_path: Path) -> N
     assert done.schema.n_rows == 2 * len(["ann", "bob"])
 
 
+def test_first_rows_of_owners_do_not_weigh_more(tmp_path: Path) -> None:
+    """Of two rows in three places either has two as often as the other."""
+    (tmp_path / "t.csv").write_text("who,a\n" + "".join(f"p{i},0\np{i},1\n" for i in range(200)))
+    ingest(tmp_path / "t.csv", tmp_path / "out", features=["a"], unit="who", max_rows=3, dataset_id="one")
+    assert abs(Dataset.open(tmp_path / "out").read(0, 600)["X"].mean() - 0.5) < 0.06
+
+
 def test_nothing_but_bad_rows_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("who,a\nu,x\nv,y\n")
     with pytest.raises(DataError, match="none is good"):
