@@ -170,7 +170,9 @@ def test_a_plan_shows_itself():
 
 
 def test_a_dataset_shows_its_public_description_and_no_value():
-    data = Dataset.from_arrays(X=np.full((4, 2), 8.25), y=np.full(4, 77), dataset_id=EVIL, unit="patient" + EVIL)
+    data = Dataset.from_arrays(
+        X=np.full((4, 2), 8.25), y=np.full(4, 77), dataset_id=EVIL, unit="patient" + EVIL, max_rows_per_unit=1
+    )
     page = harmless(data._repr_html_())
     assert EVIL in page.text and "float64" in page.text and "4 x 2" in page.text
     assert "8.25" not in page.text and "77" not in page.text

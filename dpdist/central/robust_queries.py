@@ -110,7 +110,12 @@ class _Trimmed(Query):
     def smoothness(self) -> float | None:
         return self.t
 
-    def check_rows(self, n_rows: int) -> None:
+    def check_rows(self, n_rows: int | None) -> None:
+        if n_rows is None:
+            raise BudgetError(
+                f"{type(self).__name__} leaves out a part of the rows, and how many there are of this dataset is "
+                "private: use a query that sums all of them, or data with a public number of rows"
+            )
         if n_rows != self.n_rows or n_rows <= 2 * self.n_trimmed:
             raise BudgetError(
                 f"a mean that leaves out {self.n_trimmed} entries at either end was planned for {self.n_rows} rows, "

@@ -23,8 +23,9 @@ from dpdist.data.sources import (
     zarr_arrays,
 )
 from dpdist.data.stores import Location, from_store, open_to_read, shown, zarr_place
+from dpdist.data.units import ROWS
 from dpdist.data.writing import Compression, ForwardReader, write_group
-from dpdist.errors import DataError, DataUnavailable
+from dpdist.errors import DataError, DataUnavailable, MissingBound
 from dpdist.html import card, facts, records
 from dpdist.privacy.budget import Neighbours
 
@@ -128,7 +129,7 @@ class Dataset:
         dataset_id: str | None = None,
         account: str | None = None,
         unit: str = "row",
-        max_rows_per_unit: int = 1,
+        max_rows_per_unit: int | None = None,
         grouped: bool = False,
         row_order: RowOrder = "unknown",
         compression: Compression = "none",
@@ -153,7 +154,7 @@ class Dataset:
             of several sessions. What is learned from any of them is charged to this one account of the ledger. By
             default the dataset has an account of its own, called like its id.
         unit, max_rows_per_unit : str, int
-            The privacy unit and how many rows it may own.
+            The privacy unit and how many rows it may own, which has to be said of anything but a row.
         grouped : bool
             Whether the rows come unit by unit, exactly ``max_rows_per_unit`` for each (`dpdist.data.units`).
             Otherwise the number of rows is private where a unit may own several, and only sums can be had, divided by
@@ -164,7 +165,21 @@ class Dataset:
             Of a written store.
         **arrays
             ``X=..., y=...``: 2-d real numbers; 1-d real numbers, booleans or strings.
+
+        Raises
+        ------
+        MissingBound
+            A unit without ``max_rows_per_unit``.
+        DataError
+            Arrays that do not form a dataset, or cannot be written.
         """
+        if max_rows_per_unit is None:
+            if unit != ROWS.name:
+                raise MissingBound(
+                    f"{unit!r} may own several rows: declare how many at most with max_rows_per_unit=, and do not read "
+                    "it off the data; max_rows_per_unit=1 says that each has one row"
+                )
+            max_rows_per_unit = ROWS.max_rows
         sources = {name: source_for(name, array) for name, array in arrays.items()}
         schema = Schema(
             id=new_id() if dataset_id is None else dataset_id,

@@ -14,7 +14,7 @@ from pathlib import Path
 from dpdist.data.copying import Ingested, Ingestion, Progress, already_there, state_path
 from dpdist.data.growing import kind_of
 from dpdist.data.opening import Format, open_source
-from dpdist.data.owners import Places
+from dpdist.data.owners import Places, check_size
 from dpdist.data.recipe import FeatureType, LabelType, OnBad, Recipe
 from dpdist.data.schema import ArraySpec, RowOrder, Schema, new_id
 from dpdist.data.stores import resolved
@@ -57,7 +57,7 @@ def ingest(
     - with a unit, any two whose rows have the same owners and that differ in the rows of one of them: their number,
       where they stand and which of them are bad may be different too. Every owner gets ``max_rows`` rows side by side,
       the first good ones of the source, in turns where it has fewer (`dpdist.data.owners` says why); rows without an
-      owner are left out;
+      owner are left out, and so are ragged lines, which name none: who has no other line is no owner of the source;
     - without a unit, any two of equally many rows that differ in one of them, with ``on_bad="zero"`` or "stop"; with
       ``"drop"`` only where the same rows are good, because others move up when one is left out.
 
@@ -129,6 +129,8 @@ def ingest(
     specs = {"X": ArraySpec(dtype, (least, reader.layout.width))}
     if reader.layout.label is not None:
         specs["y"] = ArraySpec("str" if reader.layout.text_label else "float64", (least,))
+    if unit is not None:
+        check_size(unit, least, sum(spec.row_bytes for spec in specs.values()))
     columns = {"X": reader.layout.names, "y": (str(reader.layout.label),)} if reader.named else {}
     schema = Schema(
         id=new_id() if dataset_id is None else dataset_id,

@@ -5,7 +5,7 @@ decisions, and why:
 
 **Every owner gets all of its places.** Storing as many rows as an owner has would make the number of rows private, and
 with it everything that is computed from it, down to the sizes of files. The price is storage: ``max_rows`` rows for
-every owner, whatever it owns. Whoever minds lowers ``max_rows``.
+every owner, whatever it owns. Whoever minds lowers ``max_rows``; what would be absurd is refused (`check_size`).
 
 **Places that are left over get copies of the owner's rows**, not null rows: in turns, which begin with any of them, so
 that first rows do not weigh more. Sums are then divided by the number of places, which is public, and not by a number
@@ -16,7 +16,8 @@ mean number of rows times as large.
 
 **Owners stand in an order that follows from their names alone**, by a hash of the name and the dataset's id: owners in
 one block or fold have nothing in common. Where somebody's rows stood in the source, how many there were and which of
-them were bad then moves nobody else's. An owner without a good row keeps its places, with null rows.
+them were bad then moves nobody else's. An owner without a good row keeps its places, with null rows. A line of too few
+or too many values names nobody, since it is not known which of them are where: who has no other line is no owner.
 
 Constant memory: rows are put aside by ranges of that order while the source is read, as Arrow messages, and each range
 is arranged by itself.
@@ -35,13 +36,26 @@ from numpy.typing import NDArray
 
 from dpdist.data.rows import Mask, Rows
 from dpdist.data.schema import ArraySpec
+from dpdist.errors import DataError
 
 BUCKET_BYTES = 4 * 2**20
 """Of rows as they are stored, for one bucket: what is arranged at a time is a small multiple of it."""
 MOST_BUCKETS = 1024
 """Of larger sources the buckets are larger: a batch falls into all of them, and its parts should not be tiny."""
+MOST_BYTES = 128 * 2**20
+"""Of the rows that one owner gets: they are arranged together, and so they are read where blocks are of owners."""
 _FEWEST_ROWS = 2**14
 _ARRANGED_BYTES = 4 * 2**20
+
+
+def check_size(unit: str, max_rows: int, row_bytes: int) -> None:
+    """Refuse a number of rows for each owner that would fill memory or disk, before anything is read."""
+    if max_rows * row_bytes > MOST_BYTES:
+        raise DataError(
+            f"--max-rows {max_rows} (max_rows=) would write {max_rows * row_bytes:,} bytes for every {unit}, whatever "
+            f"it owns: {max_rows:,} rows of {row_bytes} bytes. Expected at most {MOST_BYTES // row_bytes:,} rows, "
+            f"which are {MOST_BYTES // 2**20} MiB"
+        )
 
 
 @dataclass(frozen=True)

@@ -189,9 +189,9 @@ class ZarrSource(Source):
         try:
             chunks, shards = array.chunks, array.shards
         except NotImplementedError:
-            raise DataError(
-                f"array {name!r} has no regular chunk grid; expected equal chunks of rows. Rechunk it."
-            ) from None
+            chunks, shards = (), None
+        if not chunks or 0 in chunks or 0 in (shards or ()):
+            raise DataError(f"array {name!r} has no regular chunk grid; expected equal chunks of rows. Rechunk it.")
         self._grid = shards or chunks
         row_bytes = self.spec.row_bytes
         read_by_shard = shards is not None and shards[0] * row_bytes <= MAX_SHARD_BYTES

@@ -232,7 +232,7 @@ class Coordinator:
         rows : Fold, optional
             The fold to ask; must be the one that the plan charged. Default: all rows.
         """
-        query.check_rows(self.dataset.n_rows)
+        query.check_rows(self.n_rows)
         sensitivity = sensitivity_of(item, query, self.neighbours, self.dataset.schema.units)
         check_smooth(item, query, self.neighbours)
         check_reported(item, query, self._protects)

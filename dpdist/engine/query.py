@@ -104,8 +104,11 @@ class Query(abc.ABC):
     def smoothness(self) -> float | None:
         return None
 
-    def check_rows(self, n_rows: int) -> None:  # noqa: B027 - most queries take any number
-        """Refuse a dataset with another number of rows than was planned for; asked before anything is charged."""
+    def check_rows(self, n_rows: int | None) -> None:  # noqa: B027 - most queries take any number
+        """Refuse a dataset with another number of rows than was planned for; asked before anything is charged.
+
+        None: the number is private, so that nothing may be said or decided by it.
+        """
 
     @abc.abstractmethod
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:

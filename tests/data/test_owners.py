@@ -19,7 +19,7 @@ from dpdist.data import Units, copying, ingest, owners
 from dpdist.data.folds import split_slots
 from dpdist.data.schema import ATTRIBUTE
 from dpdist.engine.sampling import Batch
-from dpdist.errors import BudgetError, DataError
+from dpdist.errors import BudgetError, DataError, MissingBound
 
 RNG = np.random.default_rng(5)
 OTHERS = [f"p{i},{RNG.normal():.4f},{RNG.choice(['no', 'yes'])}" for i in range(40) for _ in range(1 + i % 5)]
@@ -186,6 +186,39 @@ def test_killed_while_it_arranges(nth: int, tmp_path: Path, monkeypatch: pytest.
         np.testing.assert_array_equal(stored[name], whole[name])
 
 
+@pytest.mark.parametrize("label", [None, "b"])
+def test_more_rows_for_each_than_anybody_wants_are_refused_before_a_row_is_read(
+    label: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text("who,a,b\nann,bad,bad\n")
+    row_bytes = 8 if label is None else 16
+    most = 128 * 2**20 // row_bytes
+    asked: Any = {"features": ["a"], "label": label, "unit": "who", "on_bad": "stop"}
+    for max_rows in (most + 1, 10**15):
+        with pytest.raises(
+            DataError, match=f"would write {max_rows * row_bytes:,} bytes for every who, .* {most:,} rows"
+        ):
+            ingest(tmp_path / "t.csv", tmp_path / "out", max_rows=max_rows, **asked)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.csv"]
+    with pytest.raises(DataError, match="bad rows"):
+        ingest(tmp_path / "t.csv", tmp_path / "out", max_rows=most, **asked)
+
+
+@pytest.mark.parametrize("on_bad", ["drop", "zero"])
+def test_who_has_ragged_lines_only_is_no_owner(on_bad: Any, tmp_path: Path) -> None:
+    """As the text says: such a line names nobody, while a bad value stands beside the name of an owner."""
+    (tmp_path / "t.csv").write_text("who,a\nann,1\nbob,x\ncid,1,2\ncid\n")
+    done = ingest(tmp_path / "t.csv", tmp_path / "out", features=["a"], unit="who", max_rows=2, on_bad=on_bad)
+    assert done.schema.n_rows == 2 * len(["ann", "bob"])
+
+
+def test_first_rows_of_owners_do_not_weigh_more(tmp_path: Path) -> None:
+    """Of two rows in three places either has two as often as the other."""
+    (tmp_path / "t.csv").write_text("who,a\n" + "".join(f"p{i},0\np{i},1\n" for i in range(200)))
+    ingest(tmp_path / "t.csv", tmp_path / "out", features=["a"], unit="who", max_rows=3, dataset_id="one")
+    assert abs(Dataset.open(tmp_path / "out").read(0, 600)["X"].mean() - 0.5) < 0.06
+
+
 def test_nothing_but_bad_rows_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("who,a\nu,x\nv,y\n")
     with pytest.raises(DataError, match="none is good"):
@@ -235,6 +268,14 @@ def test_a_schema_says_whether_rows_come_unit_by_unit(tmp_path: Path) -> None:
     assert "private x 2" in old._repr_html_() and old._repr_html_().count("private</") == 2
     with pytest.raises(BudgetError, match=r"folds are ranges of rows; .* 0 to 3 rows .*dpdist ingest --unit"):
         old.split(2)
+
+
+def test_arrays_of_owners_have_to_say_how_many_rows_one_may_own() -> None:
+    X = np.zeros((4, 1))
+    with pytest.raises(MissingBound, match=r"'patient' may own several rows: declare .* max_rows_per_unit="):
+        Dataset.from_arrays(X=X, unit="patient")
+    assert Dataset.from_arrays(X=X, unit="patient", max_rows_per_unit=1).schema.units == Units("patient")
+    assert Dataset.from_arrays(X=X).schema.units == Units()
 
 
 def test_folds_and_samples_hold_all_rows_of_a_unit_or_none() -> None:

@@ -150,6 +150,21 @@ def test_chunks_too_large_for_a_worker(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("chunks", [[0, D], [100, 0]])
+def test_chunks_without_rows_or_columns_are_refused(zarr_format: Any, chunks: list[int], tmp_path: Path) -> None:
+    zarr.create_group(tmp_path / "odd", zarr_format=zarr_format).create_array("X", data=X, chunks=(100, D))
+    path = tmp_path / "odd" / "X" / {2: ".zarray", 3: "zarr.json"}[zarr_format]
+    metadata = json.loads(path.read_text())
+    if zarr_format == 2:
+        metadata["chunks"] = chunks
+    else:
+        metadata["chunk_grid"]["configuration"]["chunk_shape"] = chunks
+    path.write_text(json.dumps(metadata))
+    with pytest.raises(DataError):
+        Dataset.open(tmp_path / "odd", dataset_id="odd")
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 def test_xarray_stores(tmp_path: Path, zarr_format: Any) -> None:
     xarray = pytest.importorskip("xarray")

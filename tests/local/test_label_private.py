@@ -274,7 +274,8 @@ def simulate_labels(dataset: Dataset, ledger: Ledger) -> None:
 @pytest.mark.parametrize("said_by", ["the limit", "the dataset", "nobody"])
 def test_an_account_about_labels_pays_epsilon_for_them(said_by):
     rows = design(2000, 4, 1, seed=0)[0].read(0, 2000)
-    dataset = Dataset.from_arrays(**rows, dataset_id="survey", unit="label" if said_by == "the dataset" else "row")
+    unit = "label" if said_by == "the dataset" else "row"
+    dataset = Dataset.from_arrays(**rows, dataset_id="survey", unit=unit, max_rows_per_unit=1)
     ledger = Ledger(":memory:")
     if said_by != "nobody":
         ledger.set_limit("survey", Budget(2.0), unit="label" if said_by == "the limit" else None)

@@ -239,8 +239,8 @@ def test_the_scale_of_the_noise_is_nowhere_to_be_seen():
     assert record.sensitivity == 20.0  # twice the public range, whatever the data
 
 
-def release(query, mechanism, neighbours=Neighbours.REPLACE_ONE, **dataset) -> None:
-    data = Dataset.from_arrays(X=np.zeros((5, 1)), **dataset)
+def release(query, mechanism, neighbours=Neighbours.REPLACE_ONE, n_rows=5, **dataset) -> None:
+    data = Dataset.from_arrays(X=np.zeros((n_rows, 1)), **dataset)
     with Coordinator(
         data, Budget(1.0, 1e-6), arrays={"X": features}, ledger=Ledger(":memory:"), neighbours=neighbours,
         cluster="threads",
@@ -262,6 +262,24 @@ def release(query, mechanism, neighbours=Neighbours.REPLACE_ONE, **dataset) -> N
 def test_what_the_proof_does_not_cover_is_refused(query, mechanism, neighbours):
     with pytest.raises(BudgetError):
         release(query, mechanism, neighbours)
+
+
+@pytest.mark.parametrize("mechanism", [Gaussian(), ArsinhNormal()])
+@pytest.mark.parametrize(
+    ("neighbours", "owners"),
+    [
+        (Neighbours.REPLACE_ONE, {"unit": "patient", "max_rows_per_unit": 3}),
+        (Neighbours.ADD_OR_REMOVE_ONE, {}),
+    ],
+)
+def test_a_number_of_rows_that_is_private_is_in_no_refusal(mechanism, neighbours, owners):
+    """Neither is whether somebody has guessed it."""
+    said = set()
+    for n_rows in (4711, 4712):
+        with pytest.raises(BudgetError) as refused:
+            release(TrimmedColumnSum(4711, 1, 1.0, 1e-3, 1), mechanism, neighbours, n_rows, **owners)
+        said.add(str(refused.value))
+    assert len(said) == 1 and "471" not in said.pop()
 
 
 def test_what_it_covers_is_not():
