@@ -23,18 +23,20 @@ from dpdist.errors import LedgerError
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.filter import Charge, Limit
 from dpdist.privacy.heads import Head, advance, mark_recalled, read_id
-from dpdist.privacy.ledger_records import (
-    RECEIPT,
-    RUN,
+from dpdist.privacy.ledger_accounts import (
     SET_UNIT,
     account_of,
     add_limit,
     balance_after,
-    balance_columns,
-    enter_journal,
     open_account,
     read_account,
     read_limit,
+)
+from dpdist.privacy.ledger_records import (
+    RECEIPT,
+    RUN,
+    balance_columns,
+    enter_journal,
     run_record,
 )
 from dpdist.privacy.sqlite import utc_now
