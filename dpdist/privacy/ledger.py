@@ -32,6 +32,7 @@ from dpdist.privacy.ledger_accounts import (
     Account,
     add_limit,
     balance_after,
+    check_is_here,
     open_account,
     read_account,
     read_charges,
@@ -189,6 +190,7 @@ class Ledger(LedgerReader):
         limit = Limit(budget, neighbours, composition)
 
         def change(db: Any) -> None:
+            check_is_here(db, account, self.path)
             old, _ = read_limit(db, account)
             known = read_account(db, account).unit
             if old == limit and unit in (None, known):
@@ -222,7 +224,7 @@ class Ledger(LedgerReader):
         Returns what the account would pay. The answer holds for now only; another process may spend in between, which
         `open_run` will notice.
         """
-        return self._db.read(lambda db: _check(db, read_account(db, account), charge, about)[0])
+        return self._db.read(lambda db: self._check(db, read_account(db, account), charge, about)[0])
 
     def open_run(
         self,
@@ -281,13 +283,14 @@ class Ledger(LedgerReader):
             if row:
                 record = run_record(row)
                 check_same_run(record, dataset_id, digest, charge, about)
+                check_is_here(db, record.account, self.path)
                 check_may_go_on(db, record)
                 check_journal(db, record, kept_by)
                 # this call's own charge, if the answer to its COMMIT was lost
                 resumed = record.when != now
                 return RunCharge(dataset_id, run_id, digest, record.charge, record.when, resumed)
             on_file = read_account(db, account)
-            paid, balance = _check(db, on_file, charge, about)
+            paid, balance = self._check(db, on_file, charge, about)
             open_account(db, account, dataset_id, named)
             unit = on_file.unit_for(about)
             if on_file.unit is None:
@@ -348,6 +351,7 @@ class Ledger(LedgerReader):
             run = db.execute(RUN, (run_id,)).fetchone()
             if not run:
                 raise LedgerError(f"run {run_id!r} has not been charged: call open_run before its first release")
+            check_is_here(db, run_record(run).account, self.path)
             on_file = [ReleaseRecord(*row) for row in db.execute(RELEASE, (release_id, run_id, index))]
             if len(on_file) == 1 and same_release(on_file[0], new):
                 check_uncommitted(db, on_file[0])
@@ -399,6 +403,7 @@ class Ledger(LedgerReader):
                 "ledger was restored from a copy, or replaced. Restore its newest state. Nothing was drawn"
             )
         if on_file[1] is None:
+            check_is_here(db, run_record(db.execute(RUN, (run_id,)).fetchone()).account, self.path)
             db.execute(COMMIT, (advance(db, "commit", release_id).number, release_id))
 
     def resume(
@@ -424,6 +429,7 @@ class Ledger(LedgerReader):
                 return None
             record = run_record(row)
             check_same_run(record, dataset_id, digest, charge, about)
+            check_is_here(db, record.account, self.path)
             check_may_go_on(db, record)
             check_journal(db, record, name)
             return record
@@ -449,14 +455,14 @@ class Ledger(LedgerReader):
         """Whether a journal is kept by the same connection: then both are written in one transaction."""
         return isinstance(journal, Journal) and journal.is_in(self._db)
 
-
-def _check(db: Any, account: Account, charge: Charge, about: About) -> tuple[Charge, Balance]:
-    """What the account would pay, and what would be spent then; raises what `Ledger.open_run` says it raises."""
-    check_suits(account.name, account.limit, account.neighbours or charge.neighbours, charge)
-    charge = counted(account.name, account.unit_for(about), charge, about)
-    balance = balance_after(db, account, charge)
-    check_fits(account.name, account.limit, charge, account.total, balance.total)
-    return charge, balance
+    def _check(self, db: Any, account: Account, charge: Charge, about: About) -> tuple[Charge, Balance]:
+        """What the account would pay, and what would be spent then; raises what `Ledger.open_run` says it raises."""
+        check_is_here(db, account.name, self.path)
+        check_suits(account.name, account.limit, account.neighbours or charge.neighbours, charge)
+        charge = counted(account.name, account.unit_for(about), charge, about)
+        balance = balance_after(db, account, charge)
+        check_fits(account.name, account.limit, charge, account.total, balance.total)
+        return charge, balance
 
 
 def _whoami() -> str:

@@ -5,10 +5,11 @@ All of it works inside a transaction of `dpdist.privacy.ledger`.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from dpdist.errors import LedgerError
+from dpdist.errors import Forgotten, LedgerError
 from dpdist.privacy import heads
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.filter import Charge, Composition, Limit
@@ -37,6 +38,7 @@ _ADD_DATASET = "INSERT INTO dpdist_datasets (dataset_id, account, named) VALUES 
 UNNAMED = "SELECT 1 FROM dpdist_datasets WHERE named = 0 LIMIT 1"
 DATASETS = "SELECT dataset_id FROM dpdist_datasets WHERE account = ? ORDER BY dataset_id"
 SET_UNIT = "UPDATE dpdist_accounts SET unit = ? WHERE account = ?"
+_MOVE = "SELECT stage, ledger, path FROM dpdist_moves WHERE account = ?"
 _ACCOUNT_OF = "SELECT account FROM dpdist_datasets WHERE dataset_id = ?"
 
 
@@ -118,6 +120,43 @@ def read_account(db: Any, account: str) -> Account:
     limit = None if terms[0] is None else limit_of(*terms)
     relation = limit.neighbours if limit else neighbours and Neighbours(neighbours)
     return Account(account, limit, relation, decoded(total), unit)
+
+
+@dataclass(frozen=True)
+class Move:
+    """The last move of an account: ``"coming"`` from a ledger, ``"here"`` from it, or ``"gone"`` to it."""
+
+    stage: str
+    ledger: str
+    path: str
+
+
+def move_command(account: str, source: str, target: str) -> str:
+    """What to type to move an account, or to finish it."""
+    return shlex.join(["dpdist", "budget", "move", account, "--ledger", source, "--to", target])
+
+
+def read_move(db: Any, account: str) -> Move | None:
+    """The last move of an account, None if it was never moved."""
+    row = db.execute(_MOVE, (account,)).fetchone()
+    return None if row is None else Move(*row)
+
+
+def check_is_here(db: Any, account: str, path: str) -> None:
+    """Refuse to change an account that was moved away, or is not here yet; `path` is this ledger's, for the message."""
+    move = read_move(db, account)
+    if move is None or move.stage == "here":
+        return
+    if move.stage == "gone":
+        raise Forgotten(
+            f"the account {account!r} was moved from {path} to the ledger {move.path} ({move.ledger}): name that one. "
+            f"If the move was cut off, {move_command(account, path, move.path)!r} finishes it. "
+            "Nothing was charged or drawn"
+        )
+    raise Forgotten(
+        f"the account {account!r} is being moved to {path} from the ledger {move.path} ({move.ledger}), and that was "
+        f"cut off: {move_command(account, move.path, path)!r} finishes it. Nothing was charged or drawn"
+    )
 
 
 def balance_after(db: Any, account: Account, charge: Charge) -> Balance:

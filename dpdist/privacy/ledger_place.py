@@ -20,6 +20,11 @@ def default_path() -> str:
     return str(Path(home) / "dpdist" / "ledger.sqlite")
 
 
+def is_there(path: str) -> bool:
+    """Whether there is such a ledger; makes none."""
+    return has_table(path, "dpdist_runs") if is_address(path) else os.path.exists(path)
+
+
 def check_is_ledger(named: str) -> None:
     """Raise `LedgerError` unless there is a ledger at a place; makes none."""
     if is_address(named):

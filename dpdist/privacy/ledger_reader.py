@@ -7,15 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from dpdist.privacy.filter import Amount, Limit, left, total
-from dpdist.privacy.heads import Head, check_head, read_head, read_id
+from dpdist.privacy.heads import Head, came_from, check_head, read_head, read_id
 from dpdist.privacy.ledger_accounts import (
     DATASETS,
     LIMITS,
     UNNAMED,
     Account,
+    Move,
     account_of,
     limit_of,
     read_account,
+    read_move,
     read_receipt,
 )
 from dpdist.privacy.ledger_records import (
@@ -55,7 +57,7 @@ class LedgerReader:
         """What was charged for a run: for others to keep, as a ledger that has forgotten it can charge it again."""
         return self._db.read(lambda db: read_receipt(db, run_id))
 
-    def check_remembered(self, remembered: Head, by: str) -> None:
+    def check_remembered(self, remembered: Head, by: str, account: str | None = None) -> None:
         """Raise `LedgerError` unless this is the ledger that was seen before, with all that it held then.
 
         Parameters
@@ -63,8 +65,18 @@ class LedgerReader:
         remembered : Head
         by : str
             Who remembers it, for the message: ``"the dataset rows.zarr"``.
+        account : str, optional
+            Which account is to be charged: ledgers that it was moved from are its past.
         """
-        self._db.read(lambda db: check_head(db, self.path, remembered, by))
+        self._db.read(lambda db: check_head(db, self.path, remembered, by, account))
+
+    def came_from(self, account: str, ledger: str) -> bool:
+        """Whether an account was charged in another ledger before it was moved here."""
+        return self._db.read(lambda db: came_from(db, account, ledger))
+
+    def move(self, account: str) -> Move | None:
+        """Return from where, or to where, an account was moved last; None if it never was."""
+        return self._db.read(lambda db: read_move(db, account))
 
     # -- reports --------------------------------------------------------------------------------------------------
 

@@ -79,9 +79,19 @@ _VERSION_2 = (
     "ALTER TABLE dpdist_releases ADD COLUMN committed INTEGER",  # the number of the head; NULL: no value that counts
     _open_accounts,
 )
-SCHEMA = Schema("ledger", "dpdist_runs", (_VERSION_1, _VERSION_2))
+_VERSION_3 = (
+    # Where an account is on its way to, or came from (`dpdist.privacy.moving`): "coming", "here" or "gone".
+    """CREATE TABLE dpdist_moves (
+        account TEXT PRIMARY KEY NOT NULL, stage TEXT NOT NULL, ledger TEXT NOT NULL, path TEXT NOT NULL)""",
+    # Ledgers in which it was charged before, and where these stood: datasets that they limited belong to this one now.
+    """CREATE TABLE dpdist_origins (
+        account TEXT NOT NULL, ledger TEXT NOT NULL, PRIMARY KEY (account, ledger))""",
+    """CREATE TABLE dpdist_taken (
+        ledger TEXT NOT NULL, number INTEGER NOT NULL, token TEXT NOT NULL, PRIMARY KEY (ledger, number, token))""",
+)
+SCHEMA = Schema("ledger", "dpdist_runs", (_VERSION_1, _VERSION_2, _VERSION_3))
 TABLES = (
     "dpdist_ledger", "dpdist_heads", "dpdist_recalled", "dpdist_accounts", "dpdist_datasets", "dpdist_journals",
-    "dpdist_limits", "dpdist_runs", "dpdist_releases",
+    "dpdist_limits", "dpdist_runs", "dpdist_releases", "dpdist_moves", "dpdist_origins", "dpdist_taken",
 )  # fmt: skip
 """Each after those that it refers to."""

@@ -13,7 +13,7 @@ from dpdist.privacy.units import About, of_group
 
 _RESTORED = """SELECT written_at FROM dpdist_heads WHERE what = 'restore' AND number >
     (SELECT number FROM dpdist_runs WHERE run_id = ?) ORDER BY number DESC LIMIT 1"""
-_RECALLED = "SELECT what FROM dpdist_heads WHERE number = (SELECT number FROM dpdist_runs WHERE run_id = ?)"
+_HOW_IT_CAME = "SELECT what FROM dpdist_heads WHERE number = (SELECT number FROM dpdist_runs WHERE run_id = ?)"
 _JOURNAL_OF = """SELECT path FROM dpdist_journals WHERE id IN
     (SELECT journal FROM dpdist_runs WHERE run_id = ?)"""
 
@@ -35,10 +35,15 @@ def check_journal(db: Any, record: RunRecord, journal_id: str | None) -> None:
 
 
 def check_may_go_on(db: Any, record: RunRecord) -> None:
-    """Refuse to go on with a run from before the ledger was restored: it could draw a value that was seen again."""
+    """Refuse to go on with a run from before a restore, or from another ledger: it could draw a seen value again."""
     restored = db.execute(_RESTORED, (record.run_id,)).fetchone()
-    again = db.execute(_RECALLED, (record.run_id,)).fetchone()
-    if restored is None and (again is None or again[0] != "recall"):
+    how = (db.execute(_HOW_IT_CAME, (record.run_id,)).fetchone() or (None,))[0]
+    if how == "carry":
+        raise Forgotten(
+            f"the run {record.run_id!r} was charged in another ledger, before the account {record.account!r} was moved "
+            "here: it cannot go on, its results are what was released then. Start a new run. Nothing was drawn"
+        )
+    if restored is None and how != "recall":
         return
     raise Forgotten(
         f"the run {record.run_id!r} was charged before the ledger was restored from a copy"
