@@ -159,7 +159,7 @@ def _take(copy: str, target: str) -> None:
         with contextlib.closing(sqlite3.connect(target)) as connection:
             sound = connection.execute("PRAGMA integrity_check").fetchone()[0]
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # names of tables are read as text
         sound, tables = str(error), {_LEDGER.table}
     if sound != "ok":
         raise LedgerError(f"the copy {copy} is damaged ({sound}): take another one")

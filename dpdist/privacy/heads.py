@@ -22,6 +22,7 @@ _TOKEN = "SELECT token FROM dpdist_heads WHERE number = ?"
 _RECALLED = "SELECT 1 FROM dpdist_recalled WHERE number = ? AND token = ?"
 _ADD_RECALLED = "INSERT INTO dpdist_recalled (number, token) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _ORIGIN = "SELECT 1 FROM dpdist_origins WHERE account = ? AND ledger = ?"
+_ADD_TAKEN = "INSERT INTO dpdist_taken (ledger, number, token) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _TAKEN = "SELECT 1 FROM dpdist_taken WHERE ledger = ? AND number = ? AND token = ?"
 _ADD_HEAD = "INSERT INTO dpdist_heads (number, token, what, subject, written_at) VALUES (?, ?, ?, ?, ?)"
 _ADD_LEDGER = "INSERT INTO dpdist_ledger (id) VALUES (?)"
@@ -158,4 +159,7 @@ def came_from(db: Any, account: str, ledger: str) -> bool:
 
 def mark_recalled(db: Any, remembered: Head) -> None:
     """Write down that it has been."""
-    db.execute(_ADD_RECALLED, (remembered.number, remembered.token))
+    if remembered.ledger == read_id(db):
+        db.execute(_ADD_RECALLED, (remembered.number, remembered.token))
+    else:
+        db.execute(_ADD_TAKEN, (remembered.ledger, remembered.number, remembered.token))

@@ -202,6 +202,8 @@ def _is_taken_in(db: Any, leaving: Parcel, path: str) -> bool:
 
 def _expect(db: Any, coming: Parcel, path: str, why: str) -> None:
     """Charge nothing to an account that is coming, so that it can be taken in."""
+    if _is_taken_in(db, coming, path):  # by another process that moves it, too
+        return
     _check_can_take(db, coming, path)
     where = read_move(db, coming.account)
     if where is None or (where.stage, where.ledger) != ("coming", coming.ledger):

@@ -278,6 +278,10 @@ def test_a_ledger_that_was_restored_before_it_was_moved_is_noticed_by_the_datase
     move("old.sqlite", "new.sqlite")  # by its name, without the dataset
     with pytest.raises(Forgotten, match="with another past than what the dataset"):
         fit(StoredDataset.open("rows.zarr"), "new.sqlite")
+    dpdist("budget", "restore", "--dataset", "rows.zarr", "--ledger", "new.sqlite")  # as the refusal says
+    fit(StoredDataset.open("rows.zarr"), "new.sqlite")
+    with contextlib.closing(Ledger("new.sqlite")) as ledger:
+        assert ledger.spent("survey").epsilon == pytest.approx(2.0)
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------
@@ -422,3 +426,20 @@ def test_a_charge_that_was_made_while_the_account_moves_is_in_the_new_ledger(pla
     process.join(60)
     assert process.exitcode == 0
     assert [run.run_id for run in of(new)[2]][3:] == [f"n{number}" for number in made] and of(new) == of(old)
+
+
+def _moves(old: str, new: str) -> None:
+    with contextlib.closing(Ledger(old)) as source, contextlib.closing(Ledger(new)) as target:
+        moving.move(source, "survey", target, "ann")
+
+
+def test_several_who_move_it_at_once_move_it_once(places):
+    old, new = places
+    before = filled(old)
+    processes = [PROCESSES.Process(target=_moves, args=(old, new)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert of(new) == before and chargeable(new) and not chargeable(old)
