@@ -66,6 +66,7 @@ def account_of(book: Ledger, name: str) -> dict[str, Any]:
     limit = limits[-1][1] if limits else None
     spent = total(limit, runs[-1].total if runs else NOTHING)
     remaining = None if limit is None else left(limit, spent)
+    where = book.move(name)
     relation = limit.neighbours if limit else runs[0].charge.neighbours if runs else None
     return {
         "account": name,
@@ -76,6 +77,7 @@ def account_of(book: Ledger, name: str) -> dict[str, Any]:
         "composition": limit.composition if limit else "basic",
         "neighbours": relation and relation.value,
         "unit": book.account(name).unit,
+        "moved_to": where.path if where is not None and where.stage == "gone" else None,
         "runs": len(runs),
         "last_run": runs[-1].when if runs else None,
         "limits": [limit_of(when, each) for when, each in limits],
@@ -155,6 +157,8 @@ def account_text(path: str, account: dict[str, Any]) -> str:
         lines.append(("Limit", f"{cost(**limit)}; set {moment(account['limits'][-1]['when'])}"))
     else:
         lines.append(("Limit", "none: spending is recorded and not limited; set one with 'dpdist budget set'"))
+    if account["moved_to"]:
+        lines.append(("Moved", f"to {account['moved_to']}: it is charged there, and here no more"))
     last = f", the last {moment(account['last_run'])}" if runs else ""
     lines.append(("Spent", f"{cost(**spent)}, by {runs} run{'' if runs == 1 else 's'}{last}"))
     if limit:

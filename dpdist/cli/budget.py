@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpdist.cli import Commands, keeping
+from dpdist.cli import Commands, keeping, moving
 from dpdist.cli.accounts import (
     RELATIONS,
     RELEASE_TITLES,
@@ -26,13 +24,11 @@ from dpdist.cli.accounts import (
     limit_of,
     run_of,
 )
-from dpdist.cli.info import stored_account
+from dpdist.cli.naming import existing, find, find_or_name, is_place
 from dpdist.cli.output import as_csv, as_json, cost, deliver
-from dpdist.errors import DataError
 
 if TYPE_CHECKING:
     from dpdist.privacy.filter import Composition
-    from dpdist.privacy.ledger import Ledger
 
 
 def _options(*options: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,6 +76,7 @@ def command() -> None:
       dpdist budget history flights.zarr                     who ran what, and when
       dpdist budget history flights.zarr --releases --format csv --output releases.csv
       dpdist budget backup /backups/ledger-2026-11-19.sqlite
+      dpdist budget move flights.zarr --to postgresql://officer@db/budgets
     """
 
 
@@ -99,13 +96,13 @@ def show(dataset: str | None, ledger: str | None, form: str, json_: bool, output
       dpdist budget show flights.zarr
       dpdist budget show 0f9c2a... --ledger /srv/dpdist/ledger.sqlite --format json
     """
-    with _existing(ledger) as book:
+    with existing(ledger) as book:
         if dataset is None:
             accounts = [account_of(book, known) for known in book.accounts()]
             whole: Any = {"ledger": book.path, "accounts": accounts}
             text = all_accounts_text(book.path, accounts)
         else:
-            accounts = [account_of(book, _find(book, dataset))]
+            accounts = [account_of(book, find(book, dataset))]
             whole = {"ledger": book.path, **accounts[0]}
             text = account_text(book.path, accounts[0])
     match "json" if json_ else form:
@@ -172,11 +169,11 @@ def set_(
 
     budget = Budget(epsilon, delta)  # a wrong number is refused before any file is made
     with contextlib.closing(Ledger(ledger)) as book:
-        named = _find_or_name(book, dataset, new)
-        stored = Dataset.open(dataset) if _is_place(dataset) else None
+        named = find_or_name(book, dataset, new)
+        stored = Dataset.open(dataset) if is_place(dataset) else None
         memory = None if stored is None else DatasetMemory(stored, named, book)
         if memory is not None and (head := memory.remembered(book.id)) is not None:
-            book.check_remembered(head, memory.called)
+            book.check_remembered(head, memory.called, named)
         before = account_of(book, named)
         relation = Neighbours(neighbours or before["neighbours"] or "replace-one")
         rule: Composition = composition or (before["composition"] if before["limit"] else "basic")
@@ -222,8 +219,8 @@ def history(dataset: str, releases: bool, ledger: str | None, form: str, json_: 
       dpdist budget history flights.zarr --format json | jq '.runs[].epsilon'
       dpdist budget history flights.zarr --format csv --output runs.csv
     """
-    with _existing(ledger) as book:
-        named = _find(book, dataset)
+    with existing(ledger) as book:
+        named = find(book, dataset)
         limits = [limit_of(when, limit) for when, limit in book.limits(named)]
         runs = [run_of(record) for record in book.history(named)]
         events = [event_of(*event) for event in book.events()]
@@ -243,63 +240,5 @@ def history(dataset: str, releases: bool, ledger: str | None, form: str, json_: 
     deliver(text, output)
 
 
-# -- which account ------------------------------------------------------------------------------------------------
-
-
-def _existing(path: str | None) -> contextlib.closing[Ledger]:
-    from dpdist.privacy.ledger import Ledger
-
-    return contextlib.closing(Ledger.existing(path))
-
-
-def _is_place(dataset: str) -> bool:
-    return "://" in dataset or os.path.exists(os.path.expanduser(dataset))
-
-
-def _find(book: Ledger, dataset: str) -> str:
-    """Return the account that the user means by a path, a URL, the id of a dataset or a name."""
-    known = book.accounts()
-    named = dataset if dataset in known else book.account_of(dataset)
-    if named is not None:
-        carried = None
-        if _is_place(dataset):
-            with contextlib.suppress(DataError):
-                carried = stored_account(dataset)
-        if carried not in (None, named):
-            raise DataError(
-                f"{dataset!r} is both a name in the ledger and a store that pays from another account ({carried}); "
-                f"write ./{dataset} for the store, or {carried} for its account"
-            )
-        return named
-    if not _is_place(dataset):
-        near = difflib.get_close_matches(dataset, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "'dpdist budget show' lists the accounts"
-        raise DataError(f"there is no dataset at {dataset!r} and no account of that name in {book.path}; {hint}")
-    carried = stored_account(dataset)
-    if carried is None:
-        raise DataError(
-            f"the store {dataset!r} carries no id yet, so nothing was ever charged to it under one. It gets an id when "
-            "it is first opened for a run or for 'dpdist budget set'; if runs gave it one (dataset_id=), name that id"
-        )
-    return carried
-
-
-def _find_or_name(book: Ledger, dataset: str, new: bool) -> str:
-    """The same for an account that may be new; a store without an id is given one."""
-    from dpdist.data import Dataset
-    from dpdist.privacy.budget import check_account
-
-    if new and not _is_place(dataset):
-        return book.account_of(dataset) or check_account(dataset)
-    if dataset not in book.accounts() and _is_place(dataset) and stored_account(dataset) is None:
-        return Dataset.open(dataset).account
-    try:
-        return _find(book, dataset)
-    except DataError as error:
-        if not _is_place(dataset):
-            error.add_note("To open an account of that name (account=, or the id of a dataset), add --new.")
-        raise
-
-
-for _kept in (keeping.backup, keeping.restore):
+for _kept in (keeping.backup, keeping.restore, moving.move):
     command.add_command(_kept)

@@ -19,7 +19,7 @@ from dpdist.objects import StoreError
 from dpdist.privacy.journal import FIRST_EPOCH
 from dpdist.privacy.journal import SCHEMA as JOURNAL
 from dpdist.privacy.ledger_records import ADD_RUN, check_sums
-from dpdist.privacy.ledger_records import SCHEMA as LEDGER
+from dpdist.privacy.ledger_tables import SCHEMA as LEDGER
 from dpdist.privacy.migrations import found_version, refuse_newer
 from dpdist.privacy.object_journal import creates_once
 from dpdist.privacy.postgres import is_address

@@ -14,6 +14,7 @@ from dpdist.data import Dataset
 from dpdist.errors import DataError, Forgotten
 from dpdist.privacy.heads import Head
 from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger_accounts import move_command
 from dpdist.privacy.sqlite import MEMORY
 from dpdist.privacy.totals import encoded
 
@@ -71,11 +72,12 @@ class DatasetMemory:
         if known is None:
             return None
         head, note = known
-        if head.ledger != ledger:
+        if head.ledger != ledger and not self._ledger.came_from(self._account, head.ledger):
             raise Forgotten(
                 f"{self.called} is limited by the ledger with the id {head.ledger}, last used at {note.get('path')}, "
                 f"and {self._ledger.path} is another one ({ledger}): name that ledger, or put it back "
-                "with 'dpdist budget restore'. Nothing was charged"
+                "with 'dpdist budget restore'; to go on in another one, whoever answers for the data says "
+                f"{move_command(self._account, str(note.get('path')), self._ledger.path)!r}. Nothing was charged"
             )
         return head
 
@@ -88,7 +90,7 @@ class DatasetMemory:
         known = self.remembered(head.ledger)
         if known is not None and known.number >= head.number:
             return
-        limit = account.limit
+        limit, moved = account.limit, self._ledger.move(account.name)
         self.is_missing = not self._dataset.note(
             NOTE,
             {
@@ -96,6 +98,7 @@ class DatasetMemory:
                 "path": self._ledger.path,
                 "account": account.name,
                 "unit": account.unit,
+                "moved_from": moved.ledger if moved is not None and moved.stage == "here" else None,
                 "spent": encoded(account.total),
                 "limit": {
                     "epsilon": limit.budget.epsilon,

@@ -15,7 +15,8 @@ from dpdist.pipeline.rundir import LEDGER, OutputError, RunDirectory
 from dpdist.pipeline.sections import PASSWORD, STORES, of_another_kind
 from dpdist.privacy.filter import Limit, total
 from dpdist.privacy.ledger import Ledger, default_path
-from dpdist.privacy.postgres import has_table, is_address
+from dpdist.privacy.ledger_place import is_there
+from dpdist.privacy.postgres import is_address
 from dpdist.privacy.sqlite import MEMORY
 from dpdist.privacy.totals import Sums
 
@@ -78,16 +79,11 @@ def shown_limit(limit: Limit | None) -> dict[str, float] | None:
     return None if limit is None else {"epsilon": limit.budget.epsilon, "delta": limit.budget.delta}
 
 
-def exists(path: str) -> bool:
-    """Whether there is such a ledger; makes none."""
-    return has_table(path, "dpdist_runs") if is_address(path) else Path(path).exists()
-
-
 def open_ledger(path: str | None, journal: str | None, place: RunDirectory | None) -> Ledger:
     """The ledger of a run; refused where its record names one that is not there, or has no charge of it."""
     if path is None or place is None:
         return Ledger(path or MEMORY, journal=journal)
-    if (place.paid or place.head is not None) and not exists(path):
+    if (place.paid or place.head is not None) and not is_there(path):
         raise Forgotten(
             f"the run in {place.path} is paid for in the ledger {path}, and there is no ledger at that place: restore "
             "it. A new one would have forgotten what was spent. Nothing was charged"
@@ -105,7 +101,7 @@ def open_ledger(path: str | None, journal: str | None, place: RunDirectory | Non
 
 def is_charged(path: str, run_id: str) -> bool:
     """Whether a run is on file; raises `LedgerError` where nobody can say."""
-    if not exists(path):
+    if not is_there(path):
         return False
     with closing(Ledger(path)) as ledger:
         return ledger.run(run_id) is not None

@@ -17,7 +17,7 @@ from dpdist.engine.local import capacity
 from dpdist.engine.shards import streamed_bytes
 from dpdist.errors import BudgetExceeded, Forgotten
 from dpdist.pipeline import inputs
-from dpdist.pipeline.account import exists, ledger_path, shown_limit, spent
+from dpdist.pipeline.account import ledger_path, shown_limit, spent
 from dpdist.pipeline.inputs import Size
 from dpdist.pipeline.job import Job, locating, make_estimator
 from dpdist.pipeline.problems import PROBLEMS
@@ -25,6 +25,7 @@ from dpdist.pipeline.scale import suggestion
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.filter import Charge
 from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger_place import is_there
 from dpdist.privacy.plan import Item, Plan
 from dpdist.privacy.totals import NOTHING, Sums
 from dpdist.privacy.units import About
@@ -111,7 +112,7 @@ def account(job: Job, size: Size, plan: Plan) -> dict[str, Any]:
     path = ledger_path(job)
     charge = Charge(plan.spent.epsilon, plan.spent.delta, plan.neighbours, plan.total_mu)
     limit, before, refusal = None, NOTHING, None
-    if path is not None and size.account is not None and exists(path):
+    if path is not None and size.account is not None and is_there(path):
         with closing(Ledger(path)) as ledger:
             on_file = ledger.account(size.account)
             limit, before = on_file.limit, on_file.total

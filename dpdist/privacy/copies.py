@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dpdist.errors import LedgerError
-from dpdist.privacy import journal, ledger_records
+from dpdist.privacy import journal, ledger_tables
 from dpdist.privacy.heads import adopt, stands_on
 from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.ledger_records import ANY_RUN, check_sums
@@ -31,11 +31,11 @@ from dpdist.privacy.postgres import has_table, is_address
 from dpdist.privacy.recall import Memory, Recalled, recall
 from dpdist.privacy.sqlite import Database
 
-_LEDGER, _JOURNAL = ledger_records.SCHEMA, journal.SCHEMA
+_LEDGER, _JOURNAL = ledger_tables.SCHEMA, journal.SCHEMA
 _NEWEST = "SELECT written_at FROM dpdist_heads ORDER BY number DESC LIMIT 1"
 _JOURNALS = "SELECT id, path FROM dpdist_journals ORDER BY path"
 _JOURNAL_HERE = "SELECT id FROM dpdist_journal"
-TABLES = {_LEDGER.part: ledger_records.TABLES, _JOURNAL.part: journal.TABLES}
+TABLES = {_LEDGER.part: ledger_tables.TABLES, _JOURNAL.part: journal.TABLES}
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _take(copy: str, target: str) -> None:
         with contextlib.closing(sqlite3.connect(target)) as connection:
             sound = connection.execute("PRAGMA integrity_check").fetchone()[0]
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # names of tables are read as text
         sound, tables = str(error), {_LEDGER.table}
     if sound != "ok":
         raise LedgerError(f"the copy {copy} is damaged ({sound}): take another one")

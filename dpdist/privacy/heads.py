@@ -21,6 +21,9 @@ _HEAD = "SELECT id, number, token FROM dpdist_ledger CROSS JOIN dpdist_heads ORD
 _TOKEN = "SELECT token FROM dpdist_heads WHERE number = ?"
 _RECALLED = "SELECT 1 FROM dpdist_recalled WHERE number = ? AND token = ?"
 _ADD_RECALLED = "INSERT INTO dpdist_recalled (number, token) VALUES (?, ?) ON CONFLICT DO NOTHING"
+_ORIGIN = "SELECT 1 FROM dpdist_origins WHERE account = ? AND ledger = ?"
+_ADD_TAKEN = "INSERT INTO dpdist_taken (ledger, number, token) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+_TAKEN = "SELECT 1 FROM dpdist_taken WHERE ledger = ? AND number = ? AND token = ?"
 _ADD_HEAD = "INSERT INTO dpdist_heads (number, token, what, subject, written_at) VALUES (?, ?, ?, ?, ?)"
 _ADD_LEDGER = "INSERT INTO dpdist_ledger (id) VALUES (?)"
 
@@ -96,7 +99,7 @@ def advance(db: Any, what: str, subject: str, past: int = 0) -> Head:
     return head
 
 
-def check_head(db: Any, path: str, remembered: Head, by: str) -> None:
+def check_head(db: Any, path: str, remembered: Head, by: str, account: str | None = None) -> None:
     """Refuse a ledger that is not the one that was seen before, or has lost what it held then.
 
     Parameters
@@ -107,16 +110,26 @@ def check_head(db: Any, path: str, remembered: Head, by: str) -> None:
     remembered : Head
     by : str
         Who remembers it, for the message: ``"the journal /srv/journal.sqlite"``.
+    account : str, optional
+        Which account is to be charged: the ledgers that it was moved from (`dpdist.privacy.moving`) are its past.
     """
     now = read_head(db)
     lost = "If that is lost, charge again what is remembered of it: 'dpdist budget restore --help'"
-    if remembered.ledger != now.ledger:
+    comes_from = account is not None and came_from(db, account, remembered.ledger)
+    if remembered.ledger != now.ledger and not comes_from:
         raise Forgotten(
             f"{by} belongs to the ledger with the id {remembered.ledger}, and {path} is another one ({now.ledger}): "
-            "name the ledger that was used before, or restore it from its newest copy. Nothing was charged or drawn"
+            "name the ledger that was used before, or restore it from its newest copy; to go on in another one, move "
+            f"the account there ('dpdist budget move --help'). Nothing was charged or drawn"
         )
     if stands_on(db, remembered):
         return
+    if remembered.ledger != now.ledger:
+        raise Forgotten(
+            f"the account {account!r} was moved to {path} from a ledger with another past than what {by} remembers of "
+            f"it (entry {remembered.number}): it had been restored from a copy that has forgotten charges. {lost}. "
+            "Nothing was charged or drawn"
+        )
     if now.number < remembered.number:
         raise Forgotten(
             f"the ledger {path} is older than what {by} remembers of it (entry {now.number}, and entry "
@@ -132,11 +145,21 @@ def check_head(db: Any, path: str, remembered: Head, by: str) -> None:
 
 def stands_on(db: Any, remembered: Head) -> bool:
     """Whether a ledger has all that it had charged up to a head of it, or has charged it again since it lost it."""
+    if remembered.ledger != read_id(db):
+        return db.execute(_TAKEN, (remembered.ledger, remembered.number, remembered.token)).fetchone() is not None
     row = db.execute(_TOKEN, (remembered.number,)).fetchone()
     known = row is not None and row[0] == remembered.token
     return known or db.execute(_RECALLED, (remembered.number, remembered.token)).fetchone() is not None
 
 
+def came_from(db: Any, account: str, ledger: str) -> bool:
+    """Whether an account was charged in another ledger before it was moved here."""
+    return db.execute(_ORIGIN, (account, ledger)).fetchone() is not None
+
+
 def mark_recalled(db: Any, remembered: Head) -> None:
     """Write down that it has been."""
-    db.execute(_ADD_RECALLED, (remembered.number, remembered.token))
+    if remembered.ledger == read_id(db):
+        db.execute(_ADD_RECALLED, (remembered.number, remembered.token))
+    else:
+        db.execute(_ADD_TAKEN, (remembered.ledger, remembered.number, remembered.token))

@@ -10,18 +10,13 @@ and not limited.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import getpass
 import math
 import os
 import socket
-import sqlite3
-import urllib.parse
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,69 +24,55 @@ import numpy as np
 from dpdist.errors import BudgetError, Forgotten, LedgerError
 from dpdist.objects import is_object_store
 from dpdist.privacy.budget import Budget, Neighbours, check_account
-from dpdist.privacy.filter import Amount, Charge, Composition, Limit, check_fits, check_suits, left, total
-from dpdist.privacy.heads import Head, Witness, advance, check_head, read_head, read_id
+from dpdist.privacy.filter import Charge, Composition, Limit, check_fits, check_suits
+from dpdist.privacy.heads import Witness, advance
 from dpdist.privacy.journal import AnyJournal, Journal, ReleasedValues, RunJournal
+from dpdist.privacy.ledger_accounts import (
+    SET_UNIT,
+    Account,
+    add_limit,
+    balance_after,
+    check_is_here,
+    open_account,
+    read_account,
+    read_charges,
+    read_limit,
+)
+from dpdist.privacy.ledger_place import check_is_ledger, default_path
+from dpdist.privacy.ledger_reader import LedgerReader
 from dpdist.privacy.ledger_records import (
-    ACCOUNTS,
     ADD_RELEASE,
     ADD_RUN,
-    ANY_RUN,
-    BEFORE,
     BIND,
     COMMIT,
     COMMITTED,
-    DATASETS,
-    EVENTS,
-    LIMITS,
     RELEASE,
-    RELEASES,
     RUN,
-    RUNS,
-    SCHEMA,
-    SET_UNIT,
-    UNNAMED,
-    Account,
     ReleaseRecord,
     RunCharge,
     RunRecord,
-    account_of,
-    add_limit,
-    balance_after,
     balance_columns,
+    enter_journal,
+    library,
+    run_record,
+)
+from dpdist.privacy.ledger_tables import SCHEMA
+from dpdist.privacy.object_journal import ObjectJournal
+from dpdist.privacy.resumption import (
     check_journal,
     check_may_go_on,
     check_same_run,
     check_uncommitted,
-    enter_journal,
-    library,
-    limit_of,
-    open_account,
     other_release,
-    read_account,
-    read_charges,
-    read_limit,
-    read_receipt,
-    run_record,
     same_release,
 )
-from dpdist.privacy.object_journal import ObjectJournal
-from dpdist.privacy.postgres import has_table, is_address
 from dpdist.privacy.sqlite import MEMORY, open_store, utc_now
-from dpdist.privacy.totals import Balance, Sums, decoded
+from dpdist.privacy.totals import Balance
 from dpdist.privacy.tracebacks import forgetful
 from dpdist.privacy.units import ROWS, About, counted, group_size
 
 
-def default_path() -> str:
-    """Where the ledger of this account lives: ``DPDIST_LEDGER``, else the user's data directory (XDG)."""
-    if named := os.environ.get("DPDIST_LEDGER"):
-        return named
-    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return str(Path(home) / "dpdist" / "ledger.sqlite")
-
-
-class Ledger:
+class Ledger(LedgerReader):
     """The account of every dataset in one database; safe for many threads and processes.
 
     The database is an SQLite file on one machine, or one of a PostgreSQL server that many machines reach.
@@ -152,25 +133,7 @@ class Ledger:
     def existing(cls, path: str | os.PathLike[str] | None = None) -> Ledger:
         """Open a ledger that is there; raise `LedgerError` where `Ledger` would make a new, empty one."""
         named = default_path() if path is None else os.fspath(path)
-        if is_address(named):
-            if not has_table(named, "dpdist_runs"):
-                raise LedgerError(
-                    f"the database {named} has no tables of dpdist. They are made by the first run, or by the first "
-                    "limit that is set; if there were runs, name the database they used"
-                )
-            return cls(named)
-        if not os.path.isfile(named):
-            raise LedgerError(
-                f"there is no ledger at {named}. It is made by the first run, or by the first limit that is set; if "
-                "there were runs, name the file they used or set DPDIST_LEDGER to it"
-            )
-        tables = None
-        with contextlib.suppress(sqlite3.Error):  # a damaged or locked file is explained by the opening below
-            address = f"file:{urllib.parse.quote(os.path.abspath(named))}?mode=ro"
-            with contextlib.closing(sqlite3.connect(address, uri=True, timeout=0)) as connection:
-                tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-        if tables is not None and "dpdist_runs" not in tables:
-            raise LedgerError(f"{named} is a database or an empty file, but no ledger of dpdist; name another file")
+        check_is_ledger(named)
         return cls(named)
 
     @functools.cached_property
@@ -196,32 +159,6 @@ class Ledger:
         if "journal" in vars(self):
             self.journal.close()
         self._db.close()
-
-    # -- which ledger it is, and where it stands ------------------------------------------------------------------
-
-    @functools.cached_property
-    def id(self) -> str:
-        """The random name of this ledger, made with it; a copy of the file has the same one."""
-        return self._db.read(lambda db: read_id(db))
-
-    def head(self) -> Head:
-        """Where the ledger stands now: for others to remember, see `dpdist.privacy.heads`."""
-        return self._db.read(lambda db: read_head(db))
-
-    def receipt(self, run_id: str) -> dict[str, Any]:
-        """What was charged for a run: for others to keep, as a ledger that has forgotten it can charge it again."""
-        return self._db.read(lambda db: read_receipt(db, run_id))
-
-    def check_remembered(self, remembered: Head, by: str) -> None:
-        """Raise `LedgerError` unless this is the ledger that was seen before, with all that it held then.
-
-        Parameters
-        ----------
-        remembered : Head
-        by : str
-            Who remembers it, for the message: ``"the dataset rows.zarr"``.
-        """
-        self._db.read(lambda db: check_head(db, self.path, remembered, by))
 
     # -- limits ---------------------------------------------------------------------------------------------------
 
@@ -253,6 +190,7 @@ class Ledger:
         limit = Limit(budget, neighbours, composition)
 
         def change(db: Any) -> None:
+            check_is_here(db, account, self.path)
             old, _ = read_limit(db, account)
             known = read_account(db, account).unit
             if old == limit and unit in (None, known):
@@ -278,10 +216,6 @@ class Ledger:
 
         self._db.write(change)
 
-    def limit(self, account: str) -> Limit | None:
-        """Return the limit of an account that is in force, None if there is none."""
-        return self.account(account).limit
-
     # -- charges --------------------------------------------------------------------------------------------------
 
     def can_afford(self, account: str, charge: Charge, about: About = ROWS) -> Charge:
@@ -290,7 +224,7 @@ class Ledger:
         Returns what the account would pay. The answer holds for now only; another process may spend in between, which
         `open_run` will notice.
         """
-        return self._db.read(lambda db: _check(db, read_account(db, account), charge, about)[0])
+        return self._db.read(lambda db: self._check(db, read_account(db, account), charge, about)[0])
 
     def open_run(
         self,
@@ -349,13 +283,14 @@ class Ledger:
             if row:
                 record = run_record(row)
                 check_same_run(record, dataset_id, digest, charge, about)
+                check_is_here(db, record.account, self.path)
                 check_may_go_on(db, record)
                 check_journal(db, record, kept_by)
                 # this call's own charge, if the answer to its COMMIT was lost
                 resumed = record.when != now
                 return RunCharge(dataset_id, run_id, digest, record.charge, record.when, resumed)
             on_file = read_account(db, account)
-            paid, balance = _check(db, on_file, charge, about)
+            paid, balance = self._check(db, on_file, charge, about)
             open_account(db, account, dataset_id, named)
             unit = on_file.unit_for(about)
             if on_file.unit is None:
@@ -416,6 +351,7 @@ class Ledger:
             run = db.execute(RUN, (run_id,)).fetchone()
             if not run:
                 raise LedgerError(f"run {run_id!r} has not been charged: call open_run before its first release")
+            check_is_here(db, run_record(run).account, self.path)
             on_file = [ReleaseRecord(*row) for row in db.execute(RELEASE, (release_id, run_id, index))]
             if len(on_file) == 1 and same_release(on_file[0], new):
                 check_uncommitted(db, on_file[0])
@@ -467,6 +403,7 @@ class Ledger:
                 "ledger was restored from a copy, or replaced. Restore its newest state. Nothing was drawn"
             )
         if on_file[1] is None:
+            check_is_here(db, run_record(db.execute(RUN, (run_id,)).fetchone()).account, self.path)
             db.execute(COMMIT, (advance(db, "commit", release_id).number, release_id))
 
     def resume(
@@ -492,6 +429,7 @@ class Ledger:
                 return None
             record = run_record(row)
             check_same_run(record, dataset_id, digest, charge, about)
+            check_is_here(db, record.account, self.path)
             check_may_go_on(db, record)
             check_journal(db, record, name)
             return record
@@ -513,83 +451,18 @@ class Ledger:
             self._db.write(bind)
         return True
 
-    def is_empty(self) -> bool:
-        """Whether nothing was ever charged to it."""
-        return self._db.read(lambda db: db.execute(ANY_RUN).fetchone() is None)
-
     def keeps(self, journal: AnyJournal) -> bool:
         """Whether a journal is kept by the same connection: then both are written in one transaction."""
         return isinstance(journal, Journal) and journal.is_in(self._db)
 
-    # -- reports --------------------------------------------------------------------------------------------------
-
-    def accounts(self) -> list[str]:
-        """Return the names of all accounts: every dataset with a charge or a limit has one, of its id or shared."""
-        return self._db.read(lambda db: [row[0] for row in db.execute(ACCOUNTS)])
-
-    def datasets(self, account: str) -> list[str]:
-        """Return the ids of the datasets that pay from an account."""
-        return self._db.read(lambda db: [row[0] for row in db.execute(DATASETS, (account,))])
-
-    def account_of(self, dataset_id: str) -> str | None:
-        """Return the account that a dataset pays from, None if nothing was ever charged to it."""
-        return self._db.read(lambda db: account_of(db, dataset_id))
-
-    def has_unnamed(self) -> bool:
-        """Whether something was charged for arrays without a name: nothing adds them to what comes later."""
-        return self._db.read(lambda db: db.execute(UNNAMED).fetchone() is not None)
-
-    def account(self, name: str) -> Account:
-        """Return the limit of an account, its relation, and what its runs come to."""
-        return self._db.read(lambda db: read_account(db, name))
-
-    def spent(self, account: str) -> Amount:
-        """Return the total of all charges by the account's rule ("basic" if no limit is set)."""
-        state = self.account(account)
-        return total(state.limit, state.total)
-
-    def remaining(self, account: str) -> Amount | None:
-        """Return what a charge on all rows may still cost, None if there is no limit."""
-        state = self.account(account)
-        return None if state.limit is None else left(state.limit, total(state.limit, state.total))
-
-    def limits(self, account: str) -> list[tuple[str, Limit]]:
-        """Return every limit that was set, with the time, oldest first; the last one is in force."""
-        return self._db.read(lambda db: [(when, limit_of(*terms)) for *terms, when in db.execute(LIMITS, (account,))])
-
-    def events(self) -> list[tuple[str, str, str]]:
-        """Return when the ledger was restored or an account was moved, which of the two, and who said so."""
-        return self._db.read(lambda db: [(str(when), str(what), str(why)) for when, what, why in db.execute(EVENTS)])
-
-    def history(self, account: str) -> list[RunRecord]:
-        """Return every run of the account, oldest first, with its releases."""
-
-        def found(db: Any) -> list[RunRecord]:
-            runs = [run_record(row) for row in db.execute(RUNS, (account,)).fetchall()]
-            return [
-                replace(run, releases=tuple(ReleaseRecord(*row) for row in db.execute(RELEASES, (run.run_id,))))
-                for run in runs
-            ]
-
-        return self._db.read(found)
-
-    def run(self, run_id: str) -> RunRecord | None:
-        """Return one run, without its releases; None if it was not charged."""
-        row = self._db.read(lambda db: db.execute(RUN, (run_id,)).fetchone())
-        return None if row is None else run_record(row)
-
-    def spent_before(self, run_id: str) -> Sums:
-        """Return what was spent on its account before a run on file."""
-        return self._db.read(lambda db: decoded(*(db.execute(BEFORE, (run_id,)).fetchone() or (None,))))
-
-
-def _check(db: Any, account: Account, charge: Charge, about: About) -> tuple[Charge, Balance]:
-    """What the account would pay, and what would be spent then; raises what `Ledger.open_run` says it raises."""
-    check_suits(account.name, account.limit, account.neighbours or charge.neighbours, charge)
-    charge = counted(account.name, account.unit_for(about), charge, about)
-    balance = balance_after(db, account, charge)
-    check_fits(account.name, account.limit, charge, account.total, balance.total)
-    return charge, balance
+    def _check(self, db: Any, account: Account, charge: Charge, about: About) -> tuple[Charge, Balance]:
+        """What the account would pay, and what would be spent then; raises what `Ledger.open_run` says it raises."""
+        check_is_here(db, account.name, self.path)
+        check_suits(account.name, account.limit, account.neighbours or charge.neighbours, charge)
+        charge = counted(account.name, account.unit_for(about), charge, about)
+        balance = balance_after(db, account, charge)
+        check_fits(account.name, account.limit, charge, account.total, balance.total)
+        return charge, balance
 
 
 def _whoami() -> str:

@@ -93,9 +93,9 @@ class PaidRun:
         ledger, journal = self._ledger, self._journal
         for witness in self._everybody():
             if (head := witness.remembered(ledger.id)) is not None:
-                ledger.check_remembered(head, witness.called)
+                ledger.check_remembered(head, witness.called, self._account)
         if ledger.is_empty() and not ledger.keeps(journal) and (head := journal.other(ledger.id)) is not None:
-            ledger.check_remembered(head, journal.called)  # it took the place of a ledger that was lost
+            ledger.check_remembered(head, journal.called, self._account)  # it took the place of a ledger that was lost
         if not ledger.resume(self._dataset_id, self.run_id, digest, charge, journal, about):
             if journal.holds(self.run_id):
                 raise Forgotten(

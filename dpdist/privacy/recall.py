@@ -22,19 +22,21 @@ from typing import Any
 from dpdist.errors import LedgerError
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.filter import Charge, Limit
-from dpdist.privacy.heads import Head, advance, mark_recalled, read_id
-from dpdist.privacy.ledger_records import (
-    RECEIPT,
-    RUN,
+from dpdist.privacy.heads import Head, advance, came_from, mark_recalled, read_id
+from dpdist.privacy.ledger_accounts import (
     SET_UNIT,
     account_of,
     add_limit,
     balance_after,
-    balance_columns,
-    enter_journal,
     open_account,
     read_account,
     read_limit,
+)
+from dpdist.privacy.ledger_records import (
+    RECEIPT,
+    RUN,
+    balance_columns,
+    enter_journal,
     run_record,
 )
 from dpdist.privacy.sqlite import utc_now
@@ -103,11 +105,10 @@ def recall(db: Any, path: str, memories: Sequence[Memory], why: str) -> Recalled
     """
     ledger = read_id(db)
     for memory in memories:
-        others = {head.ledger for head in memory.heads}
-        if others and ledger not in others:
+        if memory.heads and not _of_this(db, memory):
             raise LedgerError(
-                f"{memory.by} belongs to the ledger with the id {others.pop()}, and {path} is another one ({ledger}): "
-                "give what belongs to this ledger"
+                f"{memory.by} belongs to the ledger with the id {memory.heads[0].ledger}, and {path} is another one "
+                f"({ledger}): give what belongs to this ledger"
             )
     receipts = {
         run_id: receipt
@@ -117,7 +118,7 @@ def recall(db: Any, path: str, memories: Sequence[Memory], why: str) -> Recalled
     }
     lost = [receipts[run_id] for run_id in receipts if not _on_file(db, path, receipts[run_id])]
     _check_known(db, memories, receipts)
-    heads = [head for memory in memories for head in memory.heads if head.ledger == ledger]
+    heads = [head for memory in memories for head in _of_this(db, memory)]
     past = max([head.number for head in heads] + [int(receipt["number"]) for receipt in lost], default=0)
     advance(db, "restore", why, past)
     for receipt in sorted(lost, key=lambda receipt: int(receipt["number"])):
@@ -126,6 +127,13 @@ def recall(db: Any, path: str, memories: Sequence[Memory], why: str) -> Recalled
     for head in heads:
         mark_recalled(db, head)
     return Recalled(tuple(str(receipt["run_id"]) for receipt in lost), tuple(dict.fromkeys(made_up)))
+
+
+def _of_this(db: Any, memory: Memory) -> list[Head]:
+    """The heads of this ledger that are remembered, and of those that an account was moved from, which are its past."""
+    ledger, seen = read_id(db), memory.seen
+    moved = {head.ledger for head in memory.heads if seen is not None and came_from(db, seen.account, head.ledger)}
+    return [head for head in memory.heads if head.ledger in {ledger, *moved}]
 
 
 def charge_of(receipt: Mapping[str, Any]) -> Charge:
