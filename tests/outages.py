@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from dpdist import Dataset
-from dpdist.data.stores import open_to_read
 from dpdist.engine.progress import Event, Loading, Released, watching
 from dpdist.pipeline.job import load_job
+from dpdist.pipeline.places import place_at
 from dpdist.pipeline.run import run_job
 from tests.s3 import Faults
 
@@ -44,8 +44,7 @@ def run(path: Path, asked: dict[str, object]) -> dict[str, np.ndarray]:
     path.write_text(json.dumps(asked))
     record = run_job(load_job(path))
     assert record["status"] == "done"
-    found = open_to_read(f"{asked['output']}/released.zarr")
-    return {name: np.asarray(array[...]) for name, array in found.arrays()}
+    return place_at(str(asked["output"])).read_arrays("released.zarr")
 
 
 @contextmanager

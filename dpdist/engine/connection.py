@@ -119,12 +119,12 @@ class Connection:
 
         return self.call(ask)
 
-    def renew(self) -> None:
-        """Another client at the same address, for which no message of the old one waits; raises `Lost`."""
+    def renew(self, seconds: float) -> None:
+        """Another client at the same address, for which no message of the old one waits; `Lost` if there is none."""
         self.close()
         why = ""
         try:
-            self.client = _client(self.address, self._security, waits.CONNECT)
+            self.client = _client(self.address, self._security, seconds)
             self._owned = True
         except _LOSSES as error:
             why = type(error).__name__

@@ -312,8 +312,8 @@ def _lost_workers(boss: Mapping[str, Any], nannies: list[str]) -> Iterator[Findi
         yield Finding(
             "lost workers",
             "warn",
-            f"a worker that is cut off silently is noticed {after}; a run finds out in 20 to 40 s, and then reads all "
-            "rows again",
+            f"a worker that is cut off silently is noticed {after}; a run finds out in about a minute, and then reads "
+            "all rows again",
             "set distributed.scheduler.worker-ttl to 15-20 s (longer than a worker is silent while it compiles)",
         )
     elif nannies:

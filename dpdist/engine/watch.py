@@ -59,7 +59,7 @@ class Watch:
         self._advice = advice
         self._progress = time.monotonic()
 
-    def ask_all(self, function: Callable[..., Any], seconds: float | None = None) -> dict[str, Any]:
+    def ask_all(self, function: Callable[..., Any], seconds: float) -> dict[str, Any]:
         """Ask every worker, and know from then on who is there."""
         listed = self._connection.workers()
         answers = self._connection.ask_workers(function, listed, seconds)
@@ -93,12 +93,13 @@ class Watch:
     def recover(self, loss: Lost) -> None:
         """Make the connection anew and wait until some worker answers; `ClusterError` when patience is over."""
         why, connected = str(loss), False
-        while time.monotonic() - self._progress < waits.PATIENCE:
+        while (left := waits.PATIENCE - (time.monotonic() - self._progress)) > 0:
+            left = max(left, 1.0)
             try:
                 if not connected:
-                    self._connection.renew()
+                    self._connection.renew(min(waits.CONNECT, left))
                     connected = True
-                if self.ask_all(sign_of_life):
+                if self.ask_all(sign_of_life, min(waits.ANSWER, left)):
                     return
                 why = "no worker of the cluster answers" if self.silent else "the cluster has no workers"
             except Lost as again:

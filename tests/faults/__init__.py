@@ -15,12 +15,17 @@ worker's host cut off, healed *                 ``faults/test_hosts.py`` (networ
 scheduler's host cut off, healed *              ``faults/test_hosts.py``
 scheduler killed in mid-run                     ``faults/test_workers.py``
 scheduler killed between two rounds, stopped    ``faults/test_replaced.py``
-all workers replaced, none left, scaled to 0    ``faults/test_replaced.py``, ``faults/test_lost_instants.py``
+all workers replaced, none left, scaled to 0    ``faults/test_replaced.py``; as pods: ``tests/kubernetes``
+workers or a scheduler that stay away *         ``faults/test_away.py``
+any of these at random instants *               ``faults/test_lost_instants.py``
 coordinator killed at random instants           ``distributed/test_crash.py``, ``distributed/test_job_kill.py``
 two coordinators with one run id                ``faults/test_coordinators.py`` (PostgreSQL, object store),
                                                 ``privacy/test_journal.py`` (file)
 store answers 503, slowly, or cuts chunks       ``data/test_object_stores.py``
+store away for 20 s, for good *                 ``faults/test_stores.py``
 PostgreSQL restarted, gone at the charge        ``privacy/test_postgres.py``
+PostgreSQL lost inside a transaction *          ``faults/test_databases.py``
+a store at random instants *                    ``faults/test_instants.py``
 disk full under ledger, journal, results *      ``faults/test_disks.py``, ``privacy/test_ledger.py``
 clock jumps: scheduler, workers, coordinator    ``faults/test_clock.py`` (a library shifts the clock of single
                                                 processes: a machine has only one, and it is not ours)
@@ -32,5 +37,5 @@ Those with a star need root, or wait for time-outs of the cluster; they are mark
 
     python -m pytest -m faults
 
-runs them (about four minutes). The others are part of the normal suite.
+runs them; what they come to is on the page ``deploy/FAULTS.md``. The others are part of the normal suite.
 """

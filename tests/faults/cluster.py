@@ -161,7 +161,7 @@ class RealCluster:
             while not over.wait(0.05):
                 for i, worker in enumerate(self.workers[:]):
                     if worker.poll() is not None and not over.wait(seconds):
-                        self.start_worker()
+                        self.start_worker("--name", f"w{i}-{self._numbers}")  # a name that is taken is refused
                         self.workers[i] = self.workers.pop()
 
         supervisor = threading.Thread(target=supervise)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from dpdist import Dataset
-from dpdist.data.stores import open_to_read
 from dpdist.pipeline.job import load_job
+from dpdist.pipeline.places import place_at
 from dpdist.pipeline.run import run_job
 
 N, D = 20_000, 16
@@ -67,5 +67,5 @@ def run(folder: Path, name: str, rows: str, output: str, **more: Any) -> dict[st
 
 
 def released(output: str) -> dict[str, np.ndarray]:
-    """What the output of a run holds."""
-    return {name: np.asarray(array[...]) for name, array in open_to_read(f"{output}/released.zarr").arrays()}
+    """What the output of a run holds; a store that is still away is waited for."""
+    return place_at(output).read_arrays("released.zarr")
