@@ -12,6 +12,7 @@ from typing import Any
 from dpdist.errors import Forgotten, LedgerError
 from dpdist.privacy import heads
 from dpdist.privacy.budget import Budget, Neighbours
+from dpdist.privacy.damage import as_written
 from dpdist.privacy.filter import TOLERANCE, Charge, Composition, Limit
 from dpdist.privacy.migrations import Schema
 from dpdist.privacy.sqlite import utc_now
@@ -104,6 +105,7 @@ _OF_A_RUN = """epsilon, delta, neighbours, mu, split, fold, account,
 _RUN_COLUMNS = f"SELECT {_OF_A_RUN} FROM dpdist_runs"
 RUN = f"{_RUN_COLUMNS} WHERE run_id = ?"
 RUNS = f"{_RUN_COLUMNS} WHERE account = ? ORDER BY number"
+_LAST_TWO = f"{_RUN_COLUMNS} WHERE account = ? ORDER BY number DESC LIMIT 2"
 _RESTORED = """SELECT written_at FROM dpdist_heads WHERE what = 'restore' AND number >
     (SELECT number FROM dpdist_runs WHERE run_id = ?) ORDER BY number DESC LIMIT 1"""
 _RECALLED = "SELECT what FROM dpdist_heads WHERE number = (SELECT number FROM dpdist_runs WHERE run_id = ?)"
@@ -158,6 +160,7 @@ SET_UNIT = "UPDATE dpdist_accounts SET unit = ? WHERE account = ?"
 _ACCOUNT_OF = "SELECT account FROM dpdist_datasets WHERE dataset_id = ?"
 
 _EDITION = "@"
+_LINE_CHANGED = "a line was changed or lost. Restore the newest copy of the ledger, and run nothing until then"
 
 
 @dataclass(frozen=True)
@@ -267,6 +270,7 @@ def add_limit(db: Any, account: str, limit: Limit) -> None:
     db.execute(_ADD_LIMIT, (account, number + 1, utc_now(), *terms))
 
 
+@as_written
 def limit_of(epsilon: float, delta: float, neighbours: str, composition: Composition) -> Limit:
     return Limit(Budget(epsilon, delta), Neighbours(neighbours), composition)
 
@@ -305,7 +309,24 @@ def read_account(db: Any, account: str) -> Account:
     *terms, neighbours, total, unit = db.execute(_STATE, (account, account, account)).fetchone()
     limit = None if terms[0] is None else limit_of(*terms)
     relation = limit.neighbours if limit else neighbours and Neighbours(neighbours)
+    _check_last(db, account)
     return Account(account, limit, relation, decoded(total), unit)
+
+
+def _check_last(db: Any, account: str) -> None:
+    """Refuse a balance that does not follow from the one before it and the charge between them."""
+    newest = [run_record(row) for row in db.execute(_LAST_TWO, (account,)).fetchall()]
+    if not newest:
+        return
+    last, *earlier = newest
+    before = earlier[0].total if earlier else NOTHING
+    after = before.plus(Sums.of(last.charge))
+    if last.charge.split is None:
+        follows = last.total == after
+    else:  # at most the whole charge, as far as its fold is the dearest now
+        follows = last.total.dearest(before) == last.total and last.total.dearest(after) == after
+    if not follows:
+        raise LedgerError(f"the charges of {account!r} up to the run {last.run_id!r} do not add up: {_LINE_CHANGED}")
 
 
 def balance_after(db: Any, account: Account, charge: Charge) -> Balance:
@@ -331,20 +352,22 @@ def check_sums(db: Any) -> int:
     LedgerError
         Where a charge is missing, or the charges up to a run do not come to the balance that was kept with it.
     """
-    fix = "a line was changed or lost. Restore the newest copy of the ledger, and run nothing until then"
     if lost := db.execute(_CHARGE_WITHOUT_RUN).fetchone():
-        raise LedgerError(f"the ledger has charged the run {lost[0]!r} and has no such run: {fix}")
+        raise LedgerError(f"the ledger has charged the run {lost[0]!r} and has no such run: {_LINE_CHANGED}")
     count = 0
     for (account,) in db.execute(ACCOUNTS).fetchall():
         rows = db.execute(_BALANCES, (account,)).fetchall()
         runs = [run_record(row) for _, _, *row in rows]
         for (fold, split, *_), run, summed in zip(rows, runs, balances(run.charge for run in runs), strict=True):
             if (encoded(run.total), fold, split) != balance_columns(summed):
-                raise LedgerError(f"the charges of {account!r} up to the run {run.run_id!r} do not add up: {fix}")
+                raise LedgerError(
+                    f"the charges of {account!r} up to the run {run.run_id!r} do not add up: {_LINE_CHANGED}"
+                )
             count += 1
     return count
 
 
+@as_written
 def run_record(row: Sequence) -> RunRecord:
     epsilon, delta, neighbours, mu, split, fold, *rest = row
     account, dataset_id, run_id, digest, when, user, label, journal, library, unit, group_size, total = rest
