@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpdist.errors import Fenced, LedgerError
+from dpdist.privacy.damage import as_written
 from dpdist.privacy.heads import Head, Witness
 from dpdist.privacy.migrations import Schema
 from dpdist.privacy.sqlite import Store, open_store, utc_now
@@ -289,6 +290,7 @@ def encoded(value: np.ndarray) -> tuple[str, str, bytes]:
     return dtype, json.dumps(array.shape), array.astype(dtype, copy=False).tobytes()
 
 
+@as_written
 def decoded(dtype: str, shape: str, data: bytes) -> np.ndarray:
     """The released value, bit for bit."""
     return np.frombuffer(data, dtype).reshape(json.loads(shape)).astype(np.dtype(dtype).newbyteorder("="))

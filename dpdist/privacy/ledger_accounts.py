@@ -12,8 +12,17 @@ from typing import Any
 from dpdist.errors import Forgotten, LedgerError
 from dpdist.privacy import heads
 from dpdist.privacy.budget import Budget, Neighbours
+from dpdist.privacy.damage import as_written
 from dpdist.privacy.filter import Charge, Composition, Limit
-from dpdist.privacy.ledger_records import JOURNAL_PATH, RECEIPT, RECEIPT_OF_RUN, RUNS, run_record
+from dpdist.privacy.ledger_records import (
+    JOURNAL_PATH,
+    LINE_CHANGED,
+    RECEIPT,
+    RECEIPT_OF_RUN,
+    RUN_COLUMNS,
+    RUNS,
+    run_record,
+)
 from dpdist.privacy.sqlite import utc_now
 from dpdist.privacy.totals import NOTHING, Balance, Sums, charged, decoded
 from dpdist.privacy.units import About, unit_of_account
@@ -24,6 +33,7 @@ LIMITS = """SELECT epsilon, delta, neighbours, composition, set_at FROM dpdist_l
     WHERE account = ? ORDER BY number"""
 _ADD_LIMIT = """INSERT INTO dpdist_limits (account, number, set_at, epsilon, delta, neighbours, composition)
     VALUES (?, ?, ?, ?, ?, ?, ?)"""
+_LAST_TWO = f"{RUN_COLUMNS} WHERE account = ? ORDER BY number DESC LIMIT 2"
 _STATE = """SELECT set_.epsilon, set_.delta, set_.neighbours, set_.composition, last.neighbours, last.total,
     (SELECT unit FROM dpdist_accounts WHERE account = ?)
     FROM (SELECT 1 AS one) AS one
@@ -81,6 +91,7 @@ def add_limit(db: Any, account: str, limit: Limit) -> None:
     db.execute(_ADD_LIMIT, (account, number + 1, utc_now(), *terms))
 
 
+@as_written
 def limit_of(epsilon: float, delta: float, neighbours: str, composition: Composition) -> Limit:
     return Limit(Budget(epsilon, delta), Neighbours(neighbours), composition)
 
@@ -119,7 +130,24 @@ def read_account(db: Any, account: str) -> Account:
     *terms, neighbours, total, unit = db.execute(_STATE, (account, account, account)).fetchone()
     limit = None if terms[0] is None else limit_of(*terms)
     relation = limit.neighbours if limit else neighbours and Neighbours(neighbours)
+    _check_last(db, account)
     return Account(account, limit, relation, decoded(total), unit)
+
+
+def _check_last(db: Any, account: str) -> None:
+    """Refuse a balance that does not follow from the one before it and the charge between them."""
+    newest = [run_record(row) for row in db.execute(_LAST_TWO, (account,)).fetchall()]
+    if not newest:
+        return
+    last, *earlier = newest
+    before = earlier[0].total if earlier else NOTHING
+    after = before.plus(Sums.of(last.charge))
+    if last.charge.split is None:
+        follows = last.total == after
+    else:  # at most the whole charge, as far as its fold is the dearest now
+        follows = last.total.dearest(before) == last.total and last.total.dearest(after) == after
+    if not follows:
+        raise LedgerError(f"the charges of {account!r} up to the run {last.run_id!r} do not add up: {LINE_CHANGED}")
 
 
 @dataclass(frozen=True)

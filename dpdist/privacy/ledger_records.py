@@ -13,14 +13,15 @@ from typing import Any
 
 from dpdist.errors import LedgerError
 from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.damage import as_written
 from dpdist.privacy.filter import Charge
 from dpdist.privacy.totals import Balance, Sums, balances, decoded, encoded
 
 _OF_A_RUN = """epsilon, delta, neighbours, mu, split, fold, account,
     dataset_id, run_id, digest, charged_at, user_name, label, journal, library, unit, group_size, total"""
-_RUN_COLUMNS = f"SELECT {_OF_A_RUN} FROM dpdist_runs"
-RUN = f"{_RUN_COLUMNS} WHERE run_id = ?"
-RUNS = f"{_RUN_COLUMNS} WHERE account = ? ORDER BY number"
+RUN_COLUMNS = f"SELECT {_OF_A_RUN} FROM dpdist_runs"
+RUN = f"{RUN_COLUMNS} WHERE run_id = ?"
+RUNS = f"{RUN_COLUMNS} WHERE account = ? ORDER BY number"
 EVENTS = "SELECT written_at, what, subject FROM dpdist_heads WHERE what IN ('restore', 'move') ORDER BY number"
 ANY_RUN = "SELECT 1 FROM dpdist_runs LIMIT 1"
 BEFORE = """SELECT earlier.total FROM dpdist_runs AS run JOIN dpdist_runs AS earlier
@@ -54,6 +55,7 @@ ADD_RELEASE = """INSERT INTO dpdist_releases (release_id, run_id, position, name
 ACCOUNTS = "SELECT account FROM dpdist_accounts ORDER BY account"
 
 _EDITION = "@"
+LINE_CHANGED = "a line was changed or lost. Restore the newest copy of the ledger, and run nothing until then"
 
 
 @dataclass(frozen=True)
@@ -137,20 +139,22 @@ def check_sums(db: Any) -> int:
     LedgerError
         Where a charge is missing, or the charges up to a run do not come to the balance that was kept with it.
     """
-    fix = "a line was changed or lost. Restore the newest copy of the ledger, and run nothing until then"
     if lost := db.execute(_CHARGE_WITHOUT_RUN).fetchone():
-        raise LedgerError(f"the ledger has charged the run {lost[0]!r} and has no such run: {fix}")
+        raise LedgerError(f"the ledger has charged the run {lost[0]!r} and has no such run: {LINE_CHANGED}")
     count = 0
     for (account,) in db.execute(ACCOUNTS).fetchall():
         rows = db.execute(_BALANCES, (account,)).fetchall()
         runs = [run_record(row) for _, _, *row in rows]
         for (fold, split, *_), run, summed in zip(rows, runs, balances(run.charge for run in runs), strict=True):
             if (encoded(run.total), fold, split) != balance_columns(summed):
-                raise LedgerError(f"the charges of {account!r} up to the run {run.run_id!r} do not add up: {fix}")
+                raise LedgerError(
+                    f"the charges of {account!r} up to the run {run.run_id!r} do not add up: {LINE_CHANGED}"
+                )
             count += 1
     return count
 
 
+@as_written
 def run_record(row: Sequence) -> RunRecord:
     epsilon, delta, neighbours, mu, split, fold, *rest = row
     account, dataset_id, run_id, digest, when, user, label, journal, library, unit, group_size, total = rest

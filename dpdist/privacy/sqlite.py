@@ -33,13 +33,16 @@ _ASK_AGAIN = 0.0005
 MEMORY = ":memory:"
 """Path of a database that lives as long as its object: for data in memory and for tests."""
 
+_DAMAGED = "it is damaged: restore a backup; do not delete it, that would forget what was spent"
 _FIXES = {
+    0: _DAMAGED,  # a text that is none
+    sqlite3.SQLITE_ERROR: "its tables are not as dpdist made them: restore a backup; do not delete it",
     sqlite3.SQLITE_READONLY: "it is read-only: give this account the right to write the file and its directory",
     sqlite3.SQLITE_PERM: "access was refused: give this account the right to write the file and its directory",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened or created: name a file in a directory this account may write",
     sqlite3.SQLITE_BUSY: "another process kept it locked for too long: find the process that holds it, or try again",
     sqlite3.SQLITE_FULL: "the disk (or the quota) is full: make room and start the same run again",
-    sqlite3.SQLITE_CORRUPT: "it is damaged: restore a backup; do not delete it, that would forget what was spent",
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: "it is not an SQLite file, or damaged: name another file or restore a backup",
     sqlite3.SQLITE_IOERR: "the disk failed to read or write: check it, then start the same run again",
     sqlite3.SQLITE_TOOBIG: "a value is larger than SQLite stores (about 1 GB): release it in several pieces",
@@ -111,6 +114,8 @@ class Database:
         try:
             # Autocommit mode: transactions are begun and ended by this class only. The lock makes sharing safe.
             self._connection = sqlite3.connect(path, BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
+            if schema is not None:
+                self._refuse_others()
             self._configure()
             if path != MEMORY:
                 self._inode = _inode(path)
@@ -127,6 +132,13 @@ class Database:
         """Make or migrate more tables, and refuse to write once a newer program has changed them."""
         bring_up_to_date(self, schema)
         self._schemas = (*self._schemas, schema)
+
+    def _refuse_others(self) -> None:
+        """The database of another program is not written to: not even its mode is changed."""
+        names = {str(name) for (name,) in self._connection.execute("SELECT name FROM sqlite_master")}
+        if names and not any(name.startswith("dpdist_") for name in names):
+            self._connection.close()
+            raise LedgerError(f"{self.path} is the database of another program: name another file. Nothing was charged")
 
     def _configure(self) -> None:
         # Switching a new file to the write-ahead log does not wait for others that do the same.

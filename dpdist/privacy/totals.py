@@ -16,6 +16,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpdist.errors import BudgetError
+from dpdist.privacy.damage import as_written
 
 if TYPE_CHECKING:
     from dpdist.privacy.filter import Charge
@@ -108,6 +109,7 @@ def encoded(sums: Sums | None) -> str | None:
     return json.dumps({name: None if exact is None else _parts(exact) for name, exact in sums._asdict().items()})
 
 
+@as_written
 def decoded(text: str | None) -> Sums:
     """What `encoded` wrote; nothing spent where there is nothing."""
     if text is None:

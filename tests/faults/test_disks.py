@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -23,6 +25,8 @@ from dpdist.errors import DataError, LedgerError
 from dpdist.pipeline.job import load_job
 from dpdist.pipeline.run import run_job
 from dpdist.pipeline.rundir import OutputError
+from dpdist.privacy.filter import Charge
+from tests.cli.command import call
 from tests.faults import jobs
 from tests.faults.page import came_to
 
@@ -47,6 +51,9 @@ class SmallDisk:
 
     def empty(self) -> None:
         (self.folder / "filler").unlink()
+
+    def write_protect(self, on: bool) -> None:
+        subprocess.run(["mount", "-o", f"remount,{'ro' if on else 'rw'}", str(self.folder)], check=True)
 
     def unmount(self) -> None:
         subprocess.run(["umount", "-l", str(self.folder)], check=True)
@@ -108,6 +115,33 @@ def test_under_the_ledger_in_the_middle_of_a_run(place, disk, healthy):
     values = run(place, Ledger(path))
     assert jobs.on_file(path).items() >= before.items()
     healthy(values, path)
+
+
+@pytest.mark.parametrize("fault", ["full", "read-only"])
+def test_a_ledger_on_a_disk_that_takes_nothing_is_one_error_for_every_command(place, disk, fault, monkeypatch, capsys):
+    path = disk.folder / "ledger.sqlite"
+    monkeypatch.setenv("DPDIST_LEDGER", str(path))
+    with contextlib.closing(Ledger(path)) as ledger:
+        ledger.open_run("d", "r", "p", Charge(0.5))
+    disk.fill() if fault == "full" else disk.write_protect(True)
+    for words in (
+        ["budget", "set", "d", "--epsilon", "1", "--delta", "0"],
+        ["budget", "show", "d"],
+        ["budget", "backup", str(disk.folder / "copy.sqlite")],
+        ["budget", "restore", "--nothing-since"],
+    ):
+        said = call(capsys, *words)
+        assert said.code in (0, 2) and "Traceback" not in said.err, (words, said)
+        if said.code:
+            assert said.err.count("dpdist: ") == 1, said.err
+            assert re.search(
+                "make room|check it|name a file|give this account|forgotten nothing|another place", said.err
+            ), said.err
+    disk.empty() if fault == "full" else disk.write_protect(False)
+    with contextlib.closing(Ledger(path)) as ledger:
+        assert ledger.spent("d").epsilon == 0.5 and len(ledger.history("d")) == 1
+        ledger.open_run("d", "s", "p", Charge(0.5))
+        assert ledger.spent("d").epsilon == 1.0
 
 
 def test_under_the_journal(place, disk, secrets, expected):
