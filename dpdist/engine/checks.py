@@ -7,6 +7,7 @@ from dpdist.engine.query import Query
 from dpdist.errors import BudgetError
 from dpdist.privacy.attention import CentreOfAttention
 from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.norms import name_of
 from dpdist.privacy.perturbation import ObjectivePerturbation
 from dpdist.privacy.plan import Item
 from dpdist.privacy.releases import Poisson
@@ -69,12 +70,20 @@ def check_reported(item: Item, query: Query, protects: Protected) -> None:
 
 def sensitivity_of(item: Item, query: Query, neighbours: Neighbours, units: Units) -> float:
     """The query's sensitivity to one unit in the norm of the mechanism, if it is what the accounting rests on."""
-    sensitivity = query.unit_sensitivity(neighbours, item.mechanism.norm, units)
-    is_plain_sum = query.is_sum and sensitivity >= neighbours.sum_factor * query.bound * units.max_rows
-    if item.sampling is not None and not is_plain_sum:
+    norm = item.mechanism.norm
+    if not query.knows(norm):
+        raise BudgetError(
+            f"item {item.name!r}: {type(item.mechanism).__name__} needs a bound of {name_of(norm)}, and "
+            f"{type(query).__name__} bounds {name_of(query.norm)}: use a mechanism for what the query bounds"
+        )
+    sensitivity = query.unit_sensitivity(neighbours, norm, units)
+    if item.sampling is not None and not (
+        query.is_sum and sensitivity >= neighbours.sum_factor * query.plain_bound(norm) * units.max_rows
+    ):
         raise BudgetError(
             f"{type(query).__name__} is not a sum with {neighbours.sum_factor} times the bound of a row as its "
-            "sensitivity; amplification by sampling is proved for such sums only. Release it on all rows"
+            "sensitivity; amplification by sampling is proved for such sums only. Release it on all rows, or with "
+            "sampled=True where the query has that"
         )
     if isinstance(item.mechanism, CentreOfAttention) and query.steps(units) > 1:
         raise BudgetError(
@@ -99,4 +108,13 @@ def check_smooth(item: Item, query: Query, neighbours: Neighbours) -> None:
         raise BudgetError(
             f"{kind} is proved where neighbours differ in one row of a public number of rows: use "
             "neighbours='replace-one'"
+        )
+
+
+def check_aligned(query: Query, align: int) -> None:
+    """Refuse ranges that would part rows which a query reads together."""
+    if align % query.align:
+        raise BudgetError(
+            f"{type(query).__name__} reads {query.align} rows together, and ranges begin at multiples of {align}: use "
+            f"Coordinator(align={query.align}) or a multiple of it"
         )

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from dpdist.data import Dataset, Fold
 from dpdist.engine import progress
-from dpdist.engine.checks import check_plannable, check_reported, check_smooth, sensitivity_of
+from dpdist.engine.checks import check_aligned, check_plannable, check_reported, check_smooth, sensitivity_of
 from dpdist.engine.memory import DatasetMemory
 from dpdist.engine.query import Query
 from dpdist.engine.sampling import Batch
@@ -233,6 +233,7 @@ class Coordinator:
             The fold to ask; must be the one that the plan charged. Default: all rows.
         """
         query.check_rows(self.n_rows)
+        check_aligned(query, self._align)
         sensitivity = sensitivity_of(item, query, self.neighbours, self.dataset.schema.units)
         check_smooth(item, query, self.neighbours)
         check_reported(item, query, self._protects)

@@ -23,6 +23,7 @@ from dpdist.kernels.grid import add_units
 from dpdist.privacy.bits import Bits
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.cost import Cost
+from dpdist.privacy.norms import Schatten, name_of
 from dpdist.privacy.units import ALL_DATA, Protected
 
 Block = Mapping[str, NDArray[Any]]
@@ -40,7 +41,8 @@ class Query(abc.ABC):
     Attributes
     ----------
     norm : float
-        1, 2 or inf: the norm in which `bound` is measured.
+        1, 2 or inf, or a norm of the symmetric matrix that is packed (`dpdist.privacy.norms`): in which `bound` is
+        measured.
     is_sum : bool
         Whether `statistic` is the sum itself; only then can it be asked of a sample of the rows.
     bound : float
@@ -52,6 +54,8 @@ class Query(abc.ABC):
     row_units : int
         The largest absolute integer that one row adds to one coordinate; with the public row count it tells
         when 64-bit integers would not hold the sum.
+    align : int
+        Rows that are read together: ranges of rows have to begin at multiples of it.
     passes : int
         How often `explore` asks the rows; public.
     reported : Cost or None
@@ -87,6 +91,10 @@ class Query(abc.ABC):
     @property
     def row_units(self) -> int:
         return int(self.bound / self.grid)
+
+    @property
+    def align(self) -> int:
+        return 1
 
     @property
     def passes(self) -> int:
@@ -130,6 +138,14 @@ class Query(abc.ABC):
         """
         return ask(state)
 
+    def knows(self, norm: float) -> bool:
+        """Whether `sensitivity` is proved in that norm."""
+        return isinstance(norm, Schatten) == isinstance(self.norm, Schatten)
+
+    def plain_bound(self, norm: float) -> float:
+        """The norm of what one row adds, in ``norm``: what amplification by sampling rests on."""
+        return self.bound * self._conversion(norm)
+
     def sensitivity(self, neighbours: Neighbours, norm: float | None = None) -> float:
         """Largest change of `statistic` between neighbours, in data units and in ``norm`` (default: its own)."""
         return neighbours.sum_factor * self.bound * self._conversion(self.norm if norm is None else norm)
@@ -155,6 +171,10 @@ class Query(abc.ABC):
 
     def _conversion(self, norm: float) -> float:
         """How much larger the norm can be than the query's own one, rounded up."""
+        if norm == self.norm:
+            return 1.0
+        if isinstance(norm, Schatten) or isinstance(self.norm, Schatten):
+            raise BudgetError(f"{type(self).__name__} bounds {name_of(self.norm)}, not {name_of(norm)}")
         exponent = 1 / norm - 1 / self.norm
         if exponent <= 0:
             return 1.0

@@ -99,6 +99,21 @@ def clip_l1(X: ArrayLike, bound: float) -> Floats:
     return _clip_rows(X, bound, 1)
 
 
+def unit_l2(X: ArrayLike, bound: float) -> Floats:
+    """Scale rows to the Euclidean norm ``bound * (1 - kappa(d))``, shorter ones as well; zero rows stay zero.
+
+    >>> unit_l2([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0], [np.inf, 1.0]], bound=1.0).round(6)
+    array([[0.6, 0.8],
+           [0.6, 0.8],
+           [0. , 0. ],
+           [0. , 0. ]])
+    """
+    bound = check_bound(bound, "bound")
+    scaled, _ = _scaled(np.asarray(X, dtype=np.float64))
+    norms = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+    return scaled * (bound * (1 - kappa(scaled.shape[1])) / np.where(norms > 0, norms, 1.0))[:, None]
+
+
 def _scaled(X: Floats) -> tuple[Floats, NDArray[np.intp]]:
     """``(Z, e)`` with ``X = Z * 2**e`` row by row and ``max |Z|`` in ``[1/2, 1)``; non-finite and zero rows: Z = 0."""
     largest = np.abs(X).max(axis=1, initial=0.0)

@@ -3,24 +3,31 @@
 The rows are truncated to a grid *before* they are multiplied, and the products are integers that add exactly.
 Truncating the products instead would break the sensitivity: ``||x x' - y y'||_F <= sqrt(2) r**2`` uses
 ``<x x', y y'> = <x, y>**2 >= 0``, which entrywise truncation of the products destroys.
+
+Rows may have weights of either sign (Hessians): a row is scaled by ``sqrt(|weight|)`` before it is truncated, and the
+sum is ``Z' diag(sign) Z``.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpdist.errors import DataError
-from dpdist.kernels.clip import check_bound, clip_l2, kappa
+from dpdist.kernels.clip import check_bound, clip_l2, kappa, unit_l2
 from dpdist.kernels.compiled import kernel
 from dpdist.kernels.grid import fits_int64, power_grid, to_units
 from dpdist.kernels.vectors import NORM2_HIGH, NORM2_LOW
 
 FACTOR_BITS = 20  # an entry of a row has at most 2**20 units,
 PANEL_ROWS = 2**12  # so a panel's products add up to at most 2**52: exact in float64 in whatever order BLAS adds
+
+Weights = Callable[[int, int], NDArray[np.float64]]
+"""From the places of rows, first and last, to their weights: finite numbers, at most ``weight_bound`` in size."""
 
 
 def moment_grid(radius: float) -> float:
@@ -32,12 +39,43 @@ def moment_grid(radius: float) -> float:
     return power_grid(radius, FACTOR_BITS) ** 2
 
 
-def second_moment(X: ArrayLike, row_norm: float, *, intercept: float = 0.0) -> NDArray[Any]:
-    """Exact ``sum_i z_i z_i'`` of clipped rows, packed upper triangle, in units of ``moment_grid(radius)``.
+def moment_radius(row_norm: float, intercept: float = 0.0, labels: float = 0.0, weight_bound: float = 1.0) -> float:
+    """The norm of a row with all that is joined to it: the root of the largest trace that a row adds.
+
+    Parameters
+    ----------
+    row_norm, intercept : float
+    labels : float, default 0
+        Bound of the label column, scaled as it is joined.
+    weight_bound : float, default 1
+
+    Examples
+    --------
+    >>> moment_radius(3.0, labels=4.0), moment_radius(1.0, weight_bound=0.25)
+    (5.0, 0.5)
+    """
+    radius = math.hypot(row_norm, intercept)
+    radius = math.hypot(radius, labels) if labels else radius
+    return math.sqrt(weight_bound) * radius
+
+
+def second_moment(
+    X: ArrayLike,
+    row_norm: float,
+    *,
+    intercept: float = 0.0,
+    unit: bool = False,
+    labels: tuple[ArrayLike, float, float] | None = None,
+    paired: bool = False,
+    weights: Weights | None = None,
+    weight_bound: float = 1.0,
+    rows: NDArray[np.int64] | None = None,
+) -> NDArray[Any]:
+    """Exact ``sum_i s_i z_i z_i'`` of clipped rows, packed upper triangle, in units of ``moment_grid(radius)``.
 
     ``z_i`` is row i, clipped to l2 norm ``row_norm`` and followed by the constant feature ``intercept`` if that is
-    positive, truncated toward zero to multiples of ``h = sqrt(moment_grid(radius))``,
-    ``radius = hypot(row_norm, intercept)``.
+    positive and by the scaled label if there are any, all times ``sqrt(|weight|)``, truncated toward zero to multiples
+    of ``h = sqrt(moment_grid(radius))``, ``radius`` as `moment_radius` has it. ``s_i`` is the sign of the weight.
 
     Parameters
     ----------
@@ -47,19 +85,34 @@ def second_moment(X: ArrayLike, row_norm: float, *, intercept: float = 0.0) -> N
         Public bound of the norm of a row, enforced.
     intercept : float, default 0
         Public constant feature.
+    unit : bool, default False
+        Scale rows to the bound, shorter ones as well; zero rows stay zero.
+    labels : (y, bound, scale), optional
+        Numbers that are clamped to ``+-bound`` and joined to the rows, times ``scale``; where one is not finite, the
+        row is a null row.
+    paired : bool, default False
+        Of the differences ``(x_0 - x_1) / sqrt(2), (x_2 - x_3) / sqrt(2), ...`` (of labels as well) instead of the
+        rows: they have the covariance of the rows and no mean. A last row without a partner is left out; where a
+        difference is not finite, the pair is a null row.
+    weights : callable, optional
+    weight_bound : float, default 1
+        Public bound of the size of a weight.
+    rows : ndarray of int64, optional
+        Use these rows only, in whatever order; ``weights`` are asked for places in this list.
 
     Returns
     -------
     ndarray of int64, of shape (D (D + 1) / 2,)
-        Row by row, ``D = d`` or ``d + 1``; see `unpack_symmetric`. Python integers (dtype object) from
-        ``2**23`` rows on, a rule that depends on the row count only.
+        Row by row, ``D`` the number of columns with those that are joined; see `unpack_symmetric`. Python integers
+        (dtype object) from ``2**23`` rows on, a rule that depends on the row count only.
 
     Notes
     -----
     Replacing one row changes the (full) matrix by ``v v' - w w'`` with ``|v|, |w| <= radius`` (truncation does not
     make an entry larger): Frobenius norm ``sqrt(|v|^4 + |w|^4 - 2 <v,w>^2) <= sqrt(2) radius**2``, eigenvalues in
     ``[-radius**2, radius**2]``, so each eigenvalue of the sum moves by at most ``radius**2`` (Weyl). Adding or
-    removing a row: ``radius**2`` in both.
+    removing a row: ``radius**2`` in both. With weights of both signs a replacement may add up:
+    ``v v' + w w'``, of norm ``|v|^2 + |w|^2`` at most.
 
     Examples
     --------
@@ -74,32 +127,88 @@ def second_moment(X: ArrayLike, row_norm: float, *, intercept: float = 0.0) -> N
     row_norm = check_bound(row_norm, "row_norm")
     if intercept < 0 or not math.isfinite(intercept):
         raise ValueError(f"intercept must be a constant that is not negative, got {intercept!r}; 0 for none")
-    n, d = X.shape
-    h = power_grid(math.hypot(row_norm, intercept), FACTOR_BITS)
-    size = d + (intercept > 0)
+    if weights is not None and (unit or paired or labels is not None):
+        raise ValueError("weights go with plain rows: no label column, no pairs, no rows of unit norm")
+    y, label_bound, label_scale = (None, 0.0, 0.0) if labels is None else labels
+    if y is not None:
+        y = np.asarray(y, dtype=np.float64)
+        label_bound, label_scale = check_bound(label_bound, "label_bound"), check_bound(label_scale, "label_scale")
+        if y.shape != (len(X),):
+            raise DataError(f"y must have one label for each of the {len(X)} rows of X, got shape {y.shape}")
+    X = np.ascontiguousarray(X, dtype=np.float32 if X.dtype == np.float32 else np.float64)
+    n, d = len(X) // 2 if paired else len(X) if rows is None else len(rows), X.shape[1]
+    h = power_grid(moment_radius(row_norm, intercept, label_bound * label_scale, weight_bound), FACTOR_BITS)
+    margin = 1 - kappa(d)
+    constant = float(to_units(intercept, h)) if weights is None else intercept * margin / h
+    size = d + (intercept > 0) + (y is not None)
     dtype = np.int64 if fits_int64(n, 4**FACTOR_BITS) else object
     total = np.zeros((size, size), dtype=dtype)
-    X = np.ascontiguousarray(X, dtype=np.float32 if X.dtype == np.float32 else np.float64)
-    units = np.empty((min(n, PANEL_ROWS), size))
-    norms2 = np.empty(len(units))
-    constant = float(to_units(intercept, h))
+    units, norms2, places = (
+        np.empty((min(n, PANEL_ROWS), size)),
+        np.empty(min(n, PANEL_ROWS)),
+        np.empty(min(n, PANEL_ROWS), np.intp),
+    )
     for start in range(0, n, PANEL_ROWS):
-        rows = X[start : start + PANEL_ROWS]
-        panel = units[: len(rows)]
-        if _fill(rows, row_norm * (1 - kappa(d)), 1 / h, constant, panel, norms2):
-            rare = ~((norms2[: len(rows)] >= NORM2_LOW) & (norms2[: len(rows)] <= NORM2_HIGH))
-            panel[rare, :d] = to_units(clip_l2(rows[rare], row_norm), h)
-            panel[rare, d:] = np.where(np.isfinite(rows[rare]).all(axis=1), constant, 0.0)[:, None]
-        total += (panel.T @ panel).astype(np.int64).astype(dtype, copy=False)
+        stop = min(start + PANEL_ROWS, n)
+        part = _differences(X, start, stop) if paired else X[start:stop] if rows is None else X[rows[start:stop]]
+        weight = _ALIKE if weights is None else weights(start, stop)
+        panel, norm2, place = units[: stop - start], norms2[: stop - start], places[: stop - start]
+        rare, n_positive = _fill(part, weight, row_norm * margin, 1 / h, constant, unit, panel, norm2, place)
+        if rare:
+            out = ~((norm2 >= NORM2_LOW) & (norm2 <= NORM2_HIGH))
+            root = np.sqrt(abs(weight[out])) if weights is not None else np.ones(np.count_nonzero(out))
+            bounded = (unit_l2 if unit else clip_l2)(part[out], row_norm)
+            panel[place[out], :d] = to_units(bounded * root[:, None], h)
+            finite = np.isfinite(part[out]).all(axis=1)
+            panel[place[out], d:] = np.where(finite, np.trunc(constant * root), 0.0)[:, None]
+        if y is not None:
+            label = y[start:stop] if not paired else _differences(y, start, stop)
+            good = np.isfinite(label)
+            if rare:
+                good[out] &= finite
+            clamped = np.clip(label, -label_bound, label_bound) * (label_scale * margin)
+            panel[:, size - 1] = np.trunc(np.where(good, clamped, 0.0) / h)
+            panel[~good] = 0.0
+        first, last = panel[:n_positive], panel[n_positive:]
+        product = first.T @ first
+        if len(last):
+            product -= last.T @ last
+        total += product.astype(np.int64).astype(dtype, copy=False)
     return total[np.triu_indices(size)]
 
 
+_ALIKE = np.empty(0)
+"""The weights of rows that all have weight 1."""
+
+
+def _differences(values: NDArray[Any], start: int, stop: int) -> NDArray[np.float64]:
+    """Of the pairs ``start:stop`` of consecutive rows, over sqrt(2)."""
+    pairs = values[2 * start : 2 * stop]
+    return np.subtract(pairs[::2], pairs[1::2], dtype=np.float64) * math.sqrt(0.5)
+
+
 @kernel
-def _fill(X, limit, per_unit, constant, panel, norms2):  # type: ignore[no-untyped-def]
-    """Clipped rows in units, with the constant feature; whether a squared norm is out of the safe range."""
+def _fill(X, weights, limit, per_unit, constant, unit, panel, norms2, place):  # type: ignore[no-untyped-def]
+    """Clipped, weighted rows in units, with the constant feature; rows of negative weight come last, from the end.
+
+    Returns whether a squared norm is out of the safe range, and how many rows are not of negative weight; ``place``
+    tells which line of the panel a row went to.
+    """
     n, d = X.shape
-    rare = False
+    rare, front, back = False, 0, n
     for k in range(n):
+        root = 1.0
+        at = front
+        if weights.size > 0:
+            root = math.sqrt(abs(weights[k]))
+            if weights[k] < 0.0:
+                back -= 1
+                at = back
+            else:
+                front += 1
+        else:
+            front += 1
+        place[k] = at
         # four chains in a fixed order: one alone would wait for each addition
         a = b = c = e = 0.0
         for j in range(0, d - 3, 4):
@@ -113,12 +222,13 @@ def _fill(X, limit, per_unit, constant, panel, norms2):  # type: ignore[no-untyp
         norms2[k] = norm2
         if not (NORM2_LOW <= norm2 <= NORM2_HIGH):
             rare = True
-        factor = min(1.0, limit / math.sqrt(norm2))
+        factor = limit / math.sqrt(norm2)
+        factor = (factor if unit else min(1.0, factor)) * root
         for j in range(d):
-            panel[k, j] = np.trunc(np.float64(X[k, j]) * factor * per_unit)
+            panel[at, j] = np.trunc(np.float64(X[k, j]) * factor * per_unit)
         for j in range(d, panel.shape[1]):
-            panel[k, j] = constant
-    return rare
+            panel[at, j] = np.trunc(constant * root)
+    return rare, front
 
 
 def unpack_symmetric(packed: NDArray[Any]) -> NDArray[Any]:

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, TypeVar
 
+import mpmath
 import numpy as np
 
 from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.discrete import MPMATH
+from dpdist.privacy.norms import FROBENIUS, NUCLEAR, Schatten
 
 Row = TypeVar("Row")
 
@@ -86,7 +89,7 @@ def sensitivity_fuzz(
     query_sum: Callable[[list[Row]], Any],
     rows: Iterable[tuple[str, Row]],
     bounds: Mapping[Neighbours, int | Fraction],
-    norm: Literal[1, 2, "inf"],
+    norm: Literal[1, 2, "inf"] | Schatten,
     rng: np.random.Generator,
     *,
     n_bases: int = 3,
@@ -107,8 +110,9 @@ def sensitivity_fuzz(
         For example `adversarial_rows`, zipped with labels if the query has any.
     bounds : mapping
         The declared sensitivity in units, for each relation to be tested. An irrational one: a Fraction just above it.
-    norm : 1, 2 or "inf"
-        2 is compared by squares: ``sum diff^2 <= bound^2``.
+    norm : 1, 2, "inf", FROBENIUS or NUCLEAR
+        2 is compared by squares: ``sum diff^2 <= bound^2``. In a matrix norm (`dpdist.privacy.norms`) the difference is
+        a packed symmetric matrix: by squares as well, and by eigenvalues with as many digits as it takes.
     rng : numpy.random.Generator
         Chooses the bases.
 
@@ -140,7 +144,7 @@ def sensitivity_fuzz(
             why = next((x for x in (a, b) if isinstance(x, str)), "the sums have different lengths")
             violations.append(Violation(relation, kinds, math.inf, why))
             return
-        ratio, exceeds = _ratio([x - y for x, y in zip(a, b, strict=True)], bounds[relation], norm)
+        ratio, exceeds = distance_ratio([x - y for x, y in zip(a, b, strict=True)], bounds[relation], norm)
         worst[relation] = max(worst[relation], ratio)
         if exceeds:
             violations.append(Violation(relation, kinds, ratio, f"{ratio:.9g} times the bound"))
@@ -176,10 +180,45 @@ def _exact(query_sum: Callable[[list[Row]], Any], rows: list[Row]) -> list[int] 
     return integers if integers == values else "the sum is not an integer in units of the grid"
 
 
-def _ratio(difference: list[int], bound: int | Fraction, norm: Literal[1, 2, "inf"]) -> tuple[float, bool]:
-    """Distance over bound as a float for display, and the exact verdict."""
-    if norm == 2:
+def distance_ratio(
+    difference: list[int], bound: int | Fraction, norm: Literal[1, 2, "inf"] | Schatten
+) -> tuple[float, bool]:
+    """Distance over bound as a float for display, and the exact verdict: whether it is above 1."""
+    if norm == NUCLEAR:
+        return _nuclear_ratio(difference, Fraction(bound))
+    if norm in (2, FROBENIUS):
         square = sum(d * d for d in difference)
+        if norm == FROBENIUS:
+            square = 2 * square - sum(difference[i] ** 2 for i in diagonal(len(difference)))
         return math.sqrt(Fraction(square) / Fraction(bound) ** 2), square > bound**2
     size = sum(map(abs, difference)) if norm == 1 else max(map(abs, difference), default=0)
     return float(Fraction(size) / Fraction(bound)), size > bound
+
+
+def diagonal(n_packed: int) -> list[int]:
+    """Where the diagonal of a packed upper triangle of that many entries is.
+
+    >>> diagonal(6)
+    [0, 3, 5]
+    """
+    size = (math.isqrt(8 * n_packed + 1) - 1) // 2
+    if size * (size + 1) // 2 != n_packed:
+        raise ValueError(f"a packed symmetric matrix has d (d + 1) / 2 entries, got {n_packed}")
+    return [i * size - i * (i - 1) // 2 for i in range(size)]
+
+
+def _nuclear_ratio(difference: list[int], bound: Fraction) -> tuple[float, bool]:
+    starts = diagonal(len(difference))
+    size = len(starts)
+    rows = [[difference[starts[min(i, j)] + abs(i - j)] for j in range(size)] for i in range(size)]
+    found = math.fsum(abs(np.linalg.eigvalsh(np.array(rows, dtype=np.float64)))) if size else 0.0
+    # symmetric solvers are backward stable: every eigenvalue is within a few d u of the norm
+    error = Fraction(found) * size * size * Fraction(2) ** -48
+    if abs(Fraction(found) - bound) > error:
+        return float(Fraction(found) / bound), Fraction(found) > bound
+    context = mpmath.MPContext()
+    context.prec = 400
+    with MPMATH:
+        eigenvalues = context.eigsy(context.matrix(rows), eigvals_only=True)
+        excess = context.fsum(abs(v) for v in eigenvalues) - context.mpf(bound.numerator) / bound.denominator
+    return float(Fraction(found) / bound), bool(excess > context.ldexp(float(bound), -300))

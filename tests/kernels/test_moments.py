@@ -9,7 +9,7 @@ import pytest
 
 from dpdist.errors import DataError
 from dpdist.kernels import moments
-from dpdist.kernels.clip import clip_l2
+from dpdist.kernels.clip import clip_l2, unit_l2
 from dpdist.kernels.grid import to_units
 from dpdist.kernels.moments import moment_grid, second_moment, unpack_symmetric
 
@@ -111,3 +111,69 @@ def test_refuses():
     with pytest.raises(DataError):
         second_moment(np.ones(3), 1.0)
     assert second_moment(np.empty((0, 2)), 1.0).tolist() == [0, 0, 0]
+
+
+def joined(X, y, row_norm, unit, label_bound, label_scale):
+    """Rows with their labels in units, in Python integers."""
+    radius = moments.moment_radius(row_norm, labels=label_bound * label_scale)
+    h, margin = np.sqrt(moment_grid(radius)), 1 - 1e-12
+    good = np.isfinite(X).all(axis=1) & np.isfinite(y)
+    units = to_units((unit_l2 if unit else clip_l2)(X, row_norm), h).astype(object)
+    column = to_units(np.clip(y, -label_bound, label_bound) * (label_scale * margin), h)
+    units = np.hstack([units, column.astype(object)[:, None]])
+    units[~good] = 0
+    return units
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("label_bound, label_scale", [(2.0, 1.0), (1e6, 1e-6), (0.1, 30.0)])
+def test_labels_join_the_rows(dtype, unit, label_bound, label_scale):
+    with np.errstate(over="ignore"):
+        X = bad_rows(5000, 7, 6).astype(dtype)
+    y = np.random.default_rng(7).normal(size=5000) * label_bound
+    y[5], y[6], y[7], y[8] = np.nan, np.inf, 1e308, -1e-320
+    units = joined(X, y, 1.3, unit, label_bound, label_scale)
+    packed = second_moment(X, 1.3, unit=unit, labels=(y, label_bound, label_scale))
+    assert np.array_equal(unpack_symmetric(packed).astype(object), units.T @ units)
+    grid = Fraction(moment_grid(moments.moment_radius(1.3, labels=label_bound * label_scale)))
+    limit = Fraction(1.3) ** 2 + (Fraction(label_bound) * Fraction(label_scale)) ** 2
+    assert max(sum(int(u) ** 2 for u in row) for row in units) * grid <= limit
+
+
+def test_rows_of_unit_norm_count_alike():
+    X = bad_rows(300, 4, 8)
+    X[5:9] *= np.array([1e-300, 1e-160, 1e160, 1e300])[:, None]
+    matrix = unpack_symmetric(second_moment(X, 2.0, unit=True).astype(float)) * moment_grid(2.0)
+    n_good = np.count_nonzero(np.isfinite(X).all(axis=1) & (X != 0).any(axis=1))
+    assert np.trace(matrix) == pytest.approx(4 * n_good, rel=1e-5)
+    np.testing.assert_array_equal(second_moment(X[10:], 2.0, unit=True), second_moment(X[10:] / 64, 2.0, unit=True))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 9000, 9001])
+def test_pairs_are_differences_of_consecutive_rows(n):
+    X, y = bad_rows(9001, 3, 9)[:n] + 5.0, np.random.default_rng(10).normal(size=9001)[:n] + 7.0
+    even = n - n % 2
+    first, second = X[:even:2], X[1:even:2]
+    with np.errstate(all="ignore"):
+        rows, labels = (first - second) * np.sqrt(0.5), (y[:even:2] - y[1:even:2]) * np.sqrt(0.5)
+        found = second_moment(X, 1.5, paired=True, labels=(y, 1.0, 1.0))
+    assert np.array_equal(found, second_moment(rows, 1.5, labels=(labels, 1.0, 1.0)))
+
+
+def test_pairs_have_the_covariance_of_the_rows_and_no_mean():
+    rng = np.random.default_rng(11)
+    X = rng.normal(size=(20_000, 3)) @ np.array([[1.0, 0.5, 0.0], [0.0, 1.0, -0.3], [0.0, 0.0, 0.5]]) + 100.0
+    found = unpack_symmetric(second_moment(X, 20.0, paired=True).astype(float)) * moment_grid(20.0) / 10_000
+    np.testing.assert_allclose(found, np.cov(X.T), atol=0.1)
+
+
+def test_truncated_products_break_the_bound_that_truncated_factors_keep():
+    """What `second_moment` must not do: sqrt(2) r^2 is a property of matrices of rank one."""
+    rng, worst = np.random.default_rng(12), 0.0
+    for _ in range(2000):
+        a, b = rng.normal(size=(2, 3))
+        a, b = a / np.linalg.norm(a), b / np.linalg.norm(b)
+        products = np.trunc(np.outer(a, a) * 8) / 8 - np.trunc(np.outer(b, b) * 8) / 8
+        worst = max(worst, np.linalg.norm(products))
+    assert worst > 1.001 * np.sqrt(2)

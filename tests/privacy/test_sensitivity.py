@@ -19,6 +19,7 @@ from dpdist.central.block_fits import Logistic as block_logistic
 from dpdist.central.combine import BlockEstimates, BlockSum
 from dpdist.central.coordinate_queries import CoordinateGradientSum, Shifted, State
 from dpdist.central.minimum_queries import Minimum, Objective, PerturbedMinimum, RowCount
+from dpdist.central.moment_queries import HessianSum, SecondMomentSum
 from dpdist.central.queries import GradientSum, LargestEigenvalue
 from dpdist.central.robust_queries import ColumnSum, TrimmedColumnSum, TrimmedGradientSum
 from dpdist.central.smooth_queries import GradientDifference, LargestSquareSum
@@ -28,9 +29,21 @@ from dpdist.errors import BudgetError
 from dpdist.fitting.columns import ClassCodes, features, targets
 from dpdist.kernels.coordinate_gradients import Residual
 from dpdist.kernels.truncation import HardClip, SmoothTruncation, SoftTruncation
-from dpdist.losses import Biweight, Huber, Logistic, SmoothedHinge, Squared
+from dpdist.losses import (
+    Biweight,
+    Cauchy,
+    Huber,
+    Logistic,
+    NegativeSquare,
+    Sigmoid,
+    SmoothedHinge,
+    Squared,
+    SquaredProbability,
+    Welsch,
+)
 from dpdist.privacy.bits import StreamBits
 from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.norms import FROBENIUS, NUCLEAR
 from dpdist.privacy.perturbation import ObjectivePerturbation
 from dpdist.privacy.sensitivity_fuzz import SensitivityViolation, adversarial_rows, sensitivity_fuzz
 
@@ -46,6 +59,8 @@ class Case:
     state: Any = None
     labels: tuple[Any, ...] = (0, 1)
     encode: Prepare = SIGNS
+    norm: float | None = None
+    """In which norm the sensitivity is measured, where not in the query's own."""
 
     def statistic(self, block: dict[str, np.ndarray]) -> tuple[Any, float]:
         """What would be released without noise, for queries that ask once and for those that search."""
@@ -65,7 +80,8 @@ class Case:
 
     def bounds(self) -> dict[Neighbours, Fraction]:
         grid = self.statistic({"X": np.zeros((1, D)), "y": np.ones(1)})[1]
-        return {relation: Fraction(self.query.sensitivity(relation)) / Fraction(grid) for relation in Neighbours}
+        norm = self.norm
+        return {relation: Fraction(self.query.sensitivity(relation, norm)) / Fraction(grid) for relation in Neighbours}
 
 
 class OneSlot:
@@ -100,6 +116,18 @@ class Blocks(Case):
             self.query.sensitivity(Neighbours.ADD_OR_REMOVE_ONE)
         return {
             Neighbours.REPLACE_ONE: Fraction(self.query.sensitivity(Neighbours.REPLACE_ONE)) / Fraction(self.query.grid)
+        }
+
+
+class Pairs(Case):
+    """Rows paired by their position: replace-one neighbours only."""
+
+    def bounds(self) -> dict[Neighbours, Fraction]:
+        with pytest.raises(BudgetError, match="replace-one"):
+            self.query.sensitivity(Neighbours.ADD_OR_REMOVE_ONE)
+        return {
+            Neighbours.REPLACE_ONE: Fraction(self.query.sensitivity(Neighbours.REPLACE_ONE, self.norm))
+            / Fraction(self.query.grid)
         }
 
 
@@ -224,6 +252,37 @@ CASES: dict[type[Query], list[Case]] = {
 }
 
 
+MOMENTS = [
+    (SecondMomentSum(D, 1.0), (0, 1), SIGNS),
+    (SecondMomentSum(D, 2.5, unit=True), (0, 1), SIGNS),
+    (SecondMomentSum(D, 1.0, label_bound=3.0, label_scale=0.5), REALS, targets),
+    (SecondMomentSum(D, 1e-6, unit=True, label_bound=1e6, label_scale=1e-12), REALS, targets),
+]
+CASES[SecondMomentSum] = [
+    Case(query, None, labels, encode, norm)
+    for query, labels, encode in MOMENTS
+    for norm in (FROBENIUS, NUCLEAR, 2.0, 1.0)
+] + [
+    Pairs(replace(query, paired=True), None, labels, encode, norm)
+    for query, labels, encode in MOMENTS[::2]
+    for norm in (FROBENIUS, NUCLEAR)
+]
+CASES[HessianSum] = [
+    Case(HessianSum(Logistic(), 1.0), W),
+    Case(HessianSum(Logistic(), 1.0, intercept=0.4), W1 * 10),
+    Case(HessianSum(Sigmoid(), 1.0), W * 4),
+    Case(HessianSum(Sigmoid(), 2.0, sampled=True), W),
+    Case(HessianSum(SquaredProbability(), 1.0, intercept=2.0), np.append(W, 0.2)),
+    Case(HessianSum(SmoothedHinge(4.0), 2.0, target=2), W / 100, (0, 1, 2, 7), CLASSES),
+    Case(HessianSum(Squared(), 1.0), W, REALS, targets),
+    Case(HessianSum(Huber(0.7), 1e-6), W * 1e200, REALS, targets),
+    Case(HessianSum(Biweight(1.0), 1.0), W / 30, (0.0, 0.7, -0.6, 1e308, np.nan), targets),
+    Case(HessianSum(Welsch(1.0), 1.0), W / 30, (0.0, 1.2, -1.3, 1e308, np.nan), targets),
+    Case(HessianSum(Cauchy(0.5), 1.0), W / 30, (0.0, 0.8, -0.9, 1e308, np.inf), targets),
+    Case(HessianSum(NegativeSquare(), 1.0), W, REALS, targets),
+]
+
+
 def all_queries() -> list[type[Query]]:
     for module in pkgutil.walk_packages(dpdist.__path__, "dpdist."):
         if not module.name.startswith(("dpdist.cli", "dpdist.pipeline")):  # thin layers; test_layers keeps them so
@@ -237,15 +296,17 @@ def test_every_query_has_a_case(query):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("case", [c for cases in CASES.values() for c in cases], ids=lambda c: repr(c.query))
+@pytest.mark.parametrize(
+    "case", [c for cases in CASES.values() for c in cases], ids=lambda c: f"{c.query!r}{c.norm or ''}"
+)
 def test_no_neighbours_exceed_the_declared_sensitivity(case, dtype):
     rng = np.random.default_rng(0)
     rows = []
     for i, (kind, x) in enumerate(adversarial_rows(D, dtype, rng)):
         for label in (case.labels[i % len(case.labels)], case.labels[(i + 1) % len(case.labels)]):
             rows.append((f"{kind}, y={label}", (x, label)))
-    places = OneSlot(rng) if isinstance(case, Blocks) else rng
-    worst = sensitivity_fuzz(case.units(dtype), rows, case.bounds(), case.query.norm, places, n_bases=2)
+    places = OneSlot(rng) if isinstance(case, Blocks | Pairs) else rng
+    worst = sensitivity_fuzz(case.units(dtype), rows, case.bounds(), case.norm or case.query.norm, places, n_bases=2)
     # a bound that is never nearly reached would hide a query that does nothing
     assert (
         isinstance(case, FromTheExactMinimum)
