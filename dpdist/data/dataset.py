@@ -363,7 +363,8 @@ class Stored:
         """Open the group as it is now, to read it; `DataError` where there is none."""
         try:
             if isinstance(self.store, zarr.Group):
-                return zarr.open_group(self.store.store_path, mode="r")
+                place = self.store.store_path
+                return from_store(lambda: zarr.open_group(place, mode="r"), f"{shown(self.store)} cannot be read")
             return open_to_read(self.store, self.options)
         except DataError:
             raise

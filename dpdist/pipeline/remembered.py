@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-import zarr
-
 from dpdist.data import Dataset
 from dpdist.data.schema import ATTRIBUTE
-from dpdist.data.writing import shown, zarr_place
+from dpdist.data.stores import open_to_read, shown
 from dpdist.engine.memory import noted_head
 from dpdist.errors import DataError, LedgerError
 from dpdist.objects import is_object_store
@@ -29,7 +27,7 @@ from dpdist.privacy.totals import decoded
 def of_dataset(location: str) -> Memory:
     """What a stored dataset remembers: where the ledger stood, and what was spent on its account."""
     try:
-        group = zarr.open_group(**zarr_place(location), mode="r")
+        group = open_to_read(location)
     except DataError:
         raise
     except Exception as error:

@@ -13,13 +13,16 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+import zarr
 from distributed import LocalCluster
 
 from dpdist import Dataset, Ledger, LogisticRegression, objects
+from dpdist.data.stores import zarr_place
 from dpdist.engine import coordinator
 from dpdist.engine.progress import Released, watching
 from dpdist.errors import DataError, Fenced, LedgerError, LedgerUnavailable, Unavailable
 from dpdist.objects import object_store
+from dpdist.pipeline.remembered import of_dataset
 from dpdist.privacy.object_journal import ObjectJournal
 from tests import outages
 from tests.cli.command import call
@@ -168,6 +171,20 @@ def test_a_store_that_is_away_in_the_middle_of_a_run_is_waited_for(
     monkeypatch.setitem(objects.RETRIES, "retry_timeout", timedelta(seconds=0.3))
     monkeypatch.setattr(coordinator, "RESIDENT_SHARE", 0.0)  # so that rounds read the store
     outages.go_through(s3_faults, tmp_path, place, kind, moment, seconds=1.5)
+
+
+@pytest.mark.parametrize("kind", outages.KINDS)
+def test_a_group_that_is_away_when_it_is_read_again_is_waited_for(s3_faults, place, monkeypatch, kind):
+    """Whoever gives a dataset as a Zarr group has opened it; what is noted in it is read as it is at the time."""
+    monkeypatch.setitem(objects.RETRIES, "retry_timeout", timedelta(seconds=0.3))
+    Dataset.from_arrays(place, X=X, y=Y, partition_rows=4096)
+    data = Dataset.open(zarr.open_group(**zarr_place(place), mode="r+"))
+    data.note("kept", {"here": True})
+    s3_faults.be_away(kind, 1.5)
+    assert data.noted("kept") == {"here": True}
+    s3_faults.be_away(kind, 1.5)
+    with pytest.raises(DataError, match="there is no dataset at"):
+        of_dataset(f"{place}/nothing")
 
 
 @pytest.mark.parametrize("fault", ["503", "slow", "cut"])

@@ -19,6 +19,9 @@ import numpy as np
 import pytest
 
 from dpdist import Budget, Dataset, Ledger
+from dpdist.engine import waits
+from dpdist.pipeline.places import place_at
+from tests.faults.page import came_to
 from tests.kubernetes.cluster import USER, Node, for_old_api, tls_secret
 from tests.kubernetes.conftest import DEPLOY
 from tests.kubernetes.kustomize import build, documents, identity, merged
@@ -53,6 +56,9 @@ class Stored(Place):
     def record(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.runs / name / "run.json").read_text())
         return found
+
+    def released(self, name: str) -> dict[str, np.ndarray]:
+        return place_at(str(self.runs / name)).read_arrays("released.zarr")
 
     def values(self) -> dict[str, bytes]:
         path = self.runs / "ledger.sqlite"
@@ -181,6 +187,130 @@ def test_a_lost_worker(place, numbers):
 
 def test_a_lost_scheduler(place, numbers):
     numbers["stall after the scheduler was killed (s), attempts"] = lose(place, "scheduler", "scheduler", 8786)
+
+
+SEEDED = (*LONG, "--set", "params.random_state=1")
+AWAY = 30  # seconds without workers: longer than it takes a run to notice
+
+
+@pytest.fixture(scope="module")
+def undisturbed(place) -> dict[str, np.ndarray]:
+    """What a seeded run releases in whose pods nothing happens."""
+    code, _, err = ended(place.submit("undisturbed", *SEEDED))
+    assert code == 0, err
+    return place.released("undisturbed")
+
+
+def workers(place: Stored, name: str) -> list[str]:
+    """Worker pods of a run that are there, and not on their way out."""
+    pods = place.node.get("pods", "-n", "dpdist", "-l", f"dpdist/run={name},dask.org/component=worker")["items"]
+    return [pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+
+
+def others_run(place: Stored, name: str, gone: list[str], number: int = 2, patience: float = 60) -> None:
+    """Wait for so many workers that run and are none of these."""
+    give_up = time.monotonic() + patience
+    while True:
+        pods = place.node.get("pods", "-n", "dpdist", "-l", f"dpdist/run={name},dask.org/component=worker")["items"]
+        fresh = [pod for pod in pods if pod["metadata"]["name"] not in gone and pod["status"]["phase"] == "Running"]
+        if len(fresh) >= number:
+            return
+        assert time.monotonic() < give_up, place.node.kubectl("get", "pods", "-n", "dpdist")
+        time.sleep(0.5)
+
+
+def delete(place: Stored, *pods: str) -> None:
+    place.node.kubectl("delete", "pod", "-n", "dpdist", *pods)  # returns when they are gone
+
+
+def delete_both(place: Stored, name: str) -> None:
+    delete(place, *workers(place, name))
+
+
+def delete_both_by_force(place: Stored, name: str) -> None:
+    for pod in workers(place, name):
+        place.kill(pod)
+
+
+def evict_one_after_another(place: Stored, name: str) -> None:
+    """Each new one is there before the next old one goes; nobody is left of the first ones."""
+    first = workers(place, name)
+    for i, pod in enumerate(first):
+        delete(place, pod)
+        others_run(place, name, first, i + 1)
+
+
+def scale(place: Stored, name: str, replicas: int) -> None:
+    """Every worker is a Deployment of its own; the operator's way to fewer leads through a dashboard's port."""
+    which = f"dpdist/run={name},dask.org/component=worker"
+    place.node.kubectl("scale", "deployment", "-n", "dpdist", "-l", which, f"--replicas={replicas}")
+
+
+def scale_to_zero(place: Stored, name: str) -> None:
+    scale(place, name, 0)
+    give_up = time.monotonic() + 60
+    while workers(place, name):
+        assert time.monotonic() < give_up
+        time.sleep(0.5)
+
+
+def scale_to_zero_and_back(place: Stored, name: str) -> None:
+    scale_to_zero(place, name)
+    time.sleep(AWAY)
+    scale(place, name, 1)
+
+
+STRIKES = {
+    "deleted": ("both workers are deleted", delete_both),
+    "forced": ("both workers are deleted by force", delete_both_by_force),
+    "evicted": ("both workers are deleted, one after another", evict_one_after_another),
+    "scaled": (f"the workers are scaled to zero, and back after {AWAY} s", scale_to_zero_and_back),
+}
+
+
+@pytest.mark.parametrize("what", STRIKES)
+def test_a_run_outlives_all_its_workers(place, undisturbed, what):
+    fault, strike = STRIKES[what]
+    name, before = f"workers-{what}", set(place.charged())
+    process = place.submit(name, "--retries", 1, *SEEDED)
+    place.until(30)
+    first = workers(place, name)
+    assert len(first) == 2
+    struck = time.monotonic()
+    strike(place, name)
+    assert not set(workers(place, name)) & set(first)
+    released = len(place.values())
+    place.until(1)  # in the middle of the run
+    took = time.monotonic() - struck
+    code, out, err = ended(process)
+    assert code == 0 and "done after 1 attempt" in out, err
+    assert len(place.values()) - released > 1
+    [mine] = set(place.charged()) - before
+    assert place.charged()[mine] == MANY + 1
+    found = place.released(name)
+    assert found.keys() == undisturbed.keys()
+    assert all(np.array_equal(found[array], undisturbed[array]) for array in undisturbed)
+    came_to("Pods", fault, "survived: the same values", took)
+
+
+def test_workers_that_stay_away_end_an_attempt_and_the_next_one_goes_on(place, undisturbed):
+    before = set(place.charged())
+    process = place.submit("zero", "--retries", 1, *SEEDED)
+    place.until(30)
+    scale_to_zero(place, "zero")
+    gone, seen = time.monotonic(), place.values()
+    place.until(1, waits.PATIENCE + 90)
+    took = time.monotonic() - gone
+    code, out, err = ended(process)
+    assert code == 0 and "done after 2 attempts" in out, err
+    given_up, done = place.attempts("zero")
+    assert (given_up["exit_code"], done["exit_code"]) == (75, 0)
+    assert "has no workers" in given_up["reason"] and "\n" not in given_up["reason"]
+    [mine] = set(place.charged()) - before
+    assert place.charged()[mine] == MANY + 1 and place.values().items() >= seen.items()
+    found = place.released("zero")
+    assert all(np.array_equal(found[array], undisturbed[array]) for array in undisturbed)
+    came_to("Pods", "the workers are scaled to zero for good", "exit code 75; the next attempt goes on", took)
 
 
 def test_a_killed_runner_is_resumed_with_the_same_releases(place, numbers):
