@@ -71,7 +71,7 @@ def spoil(kind: str, ledger: Path) -> None:
 
 
 def test_a_flipped_byte_is_one_error_or_changes_nothing_that_counts(place):
-    """In the rows of the last run, the limit, the head and the ledger's name: all that the next charge goes by."""
+    """In the rows of the last run, the limit, the head and the ledger's name, and in the header of every page."""
     path = place / "ledger.sqlite"
     with contextlib.closing(Ledger(path)) as book:
         book.set_limit("d", Budget(50.0))
@@ -81,7 +81,8 @@ def test_a_flipped_byte_is_one_error_or_changes_nothing_that_counts(place):
     whole, page = path.read_bytes(), 4096
     words = [b"r2", b'"mu_squared"', b"replace-one", head.token.encode(), head.ledger.encode()]
     starts = [match.start() for word in words for match in re.finditer(re.escape(word), whole)]
-    near = {i for at in starts for i in range(at - 40, min(at + 100, at - at % page + page)) if whole[i]}
+    near = {i for at in starts for i in range(at - 40, at + 100) if whole[i]}
+    near |= {at + i for at in range(page, len(whole), page) for i in range(14)}  # where a page says what is on it
     said: set[str] = set()
     for number, i in enumerate(sorted(near)):
         for file in place.glob("ledger.sqlite*"):
@@ -93,7 +94,7 @@ def test_a_flipped_byte_is_one_error_or_changes_nothing_that_counts(place):
                 book.history("d")
                 assert book.spent("d").epsilon == 1.5
                 book.open_run("d", "r3", "p", Charge(0.5))
-                assert book.spent("d").epsilon == 2.0
+                assert book.spent("d").epsilon == 2.0 and book.limit("d") is not None
         except LedgerError as refused:
             said.add(str(refused))
             assert re.search(REMEDIES, str(refused)), refused
