@@ -68,6 +68,8 @@ class Remote(Place):
 
     def charged(self) -> dict[str, int]:
         """Number of releases of every run on file."""
+        if not self.values():  # tables that are made here would not be the pods'
+            return {}
         with self.node.network(), closing(Ledger(self.ledger)) as ledger:
             return {run.run_id: len(run.releases) for run in ledger.history(self.dataset_id)}
 
@@ -144,7 +146,7 @@ def test_a_killed_runner_is_resumed_from_the_stores(place, numbers):
 
 
 def test_a_ledger_that_crashes_and_comes_back(place, numbers):
-    """Between two transactions it is waited for; within one its outcome is unknown, and another attempt goes on."""
+    """It is waited for, and a transaction that was lost is repeated: the attempt goes on."""
     before, values = set(place.charged()), place.values()
     process = place.submit("restart", "--retries", 2)
     place.until(20)
@@ -163,9 +165,8 @@ def test_a_ledger_that_crashes_and_comes_back(place, numbers):
     stall = round(time.monotonic() - crashed, 1)
     code, _, err = ended(process)
     assert code == 0, err
-    attempts = place.attempts("restart")
-    assert attempts[-1]["state"] == "done" and all(each["exit_code"] == 75 for each in attempts[:-1])
-    numbers["stores: stall after the ledger crashed for 3 s (s), attempts"] = stall, len(attempts)
+    assert [attempt["state"] for attempt in place.attempts("restart")] == ["done"]
+    numbers["stores: stall after the ledger crashed for 3 s (s)"] = stall
     [mine] = set(place.charged()) - before
     last = place.values()
     assert place.charged()[mine] == N_ROUNDS + 1 == len(last) - len(values)
