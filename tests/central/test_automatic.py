@@ -103,7 +103,7 @@ def test_a_newer_version_goes_on_with_a_run_only_where_it_decides_alike(tmp_path
     with pytest.raises(KeyboardInterrupt), at_release(3, stop):
         model.fit(named)
     planned, before = ledger.run("monday").library, on_file(tmp_path / "ledger.sqlite")
-    monkeypatch.setattr("dpdist.privacy.ledger_records.library", lambda: "99.1")
+    monkeypatch.setattr("dpdist.privacy.resumption.library", lambda: "99.1")
     with monkeypatch.context() as newer:
         newer.setattr("dpdist.central.solvers.automatic", lambda problem: ("accelerated", "a new rule"))
         with pytest.raises(LedgerError, match=f"with dpdist {planned}, which planned it: this is dpdist 99.1"):

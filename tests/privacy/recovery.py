@@ -31,7 +31,7 @@ from dpdist.pipeline.account import exists, open_ledger
 from dpdist.pipeline.remembered import gather
 from dpdist.pipeline.rundir import FORMAT, RunDirectory
 from dpdist.privacy import ledger as ledger_module
-from dpdist.privacy import ledger_records
+from dpdist.privacy import ledger_records, resumption
 from dpdist.privacy.copies import back_up, put_back
 from dpdist.privacy.filter import Charge
 from dpdist.privacy.paid_run import PaidRun
@@ -514,10 +514,10 @@ class World:
         """The library says that it is the model's version."""
         real = ledger_records.library
         try:
-            ledger_module.library = ledger_records.library = lambda: self.model.version
+            ledger_module.library = resumption.library = lambda: self.model.version
             yield
         finally:
-            ledger_module.library = ledger_records.library = real
+            ledger_module.library = resumption.library = real
 
     def _path(self, part: str) -> Path:
         special = {"ledger": self.ledger, "journal": str(self.journal), "note": str(self.rows / "zarr.json")}
