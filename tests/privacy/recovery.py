@@ -27,13 +27,14 @@ import psycopg
 from dpdist import Budget, Dataset, Ledger
 from dpdist.engine.memory import DatasetMemory
 from dpdist.errors import Forgotten, LedgerError
-from dpdist.pipeline.account import exists, open_ledger
+from dpdist.pipeline.account import open_ledger
 from dpdist.pipeline.remembered import gather
 from dpdist.pipeline.rundir import FORMAT, RunDirectory
 from dpdist.privacy import ledger as ledger_module
 from dpdist.privacy import ledger_records, resumption
 from dpdist.privacy.copies import back_up, put_back
 from dpdist.privacy.filter import Charge
+from dpdist.privacy.ledger_place import is_there
 from dpdist.privacy.paid_run import PaidRun
 from tests.postgres import PostgresServer
 from tests.privacy.test_migrations import left_by_the_first
@@ -401,7 +402,7 @@ class World:
         for index, value, is_new in told.seen:
             assert not (is_new and (run, index) in known), f"release {index} of {run} was drawn a second time"
             self.used[run, index] = value
-        assert (self.model.book is not None) == exists(self.ledger), (
+        assert (self.model.book is not None) == is_there(self.ledger), (
             "a refusal leaves no ledger in the place of a lost one"
         )
         if self.model.book is not None:
