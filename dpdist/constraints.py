@@ -42,6 +42,27 @@ class Penalty(Protocol):
         ...
 
 
+class SmoothPenalty(Protocol):
+    """A smooth function added to the mean loss, convex or not: public, hence free and never in a sensitivity."""
+
+    @property
+    def curvature_range(self) -> tuple[float, float]:
+        """Between which numbers all eigenvalues of the Hessian lie."""
+        ...
+
+    def value(self, w: Vector) -> float:
+        """The penalty at w."""
+        ...
+
+    def gradient(self, w: Vector) -> Vector:
+        """Its gradient."""
+        ...
+
+    def hessian(self, w: Vector) -> Vector:
+        """Its matrix of second derivatives."""
+        ...
+
+
 def _check_positive(name: str, value: float) -> None:
     if not 0 < value < np.inf:
         raise ValueError(f"{name} must be a positive finite number, got {value!r}")
@@ -288,6 +309,68 @@ class ElasticNet:
 
     def prox(self, v: Vector, step: float) -> Vector:
         return soft_threshold(v, step * self.alpha * self.l1_ratio) / (1 + step * self.strong_convexity)
+
+
+@dataclass(frozen=True)
+class GemanMcClure:
+    """``alpha sum_j w_j^2 / (1 + w_j^2)``: pulls small entries to 0 and hardly touches large ones; not convex.
+
+    ``|r'| <= 0.6496 alpha`` and ``|r'''| <= 4.67 alpha`` in each coordinate (seed 003, section 0.3).
+
+    >>> float(GemanMcClure(2.0).value(np.array([0.0, 1.0]))), GemanMcClure(2.0).curvature_range
+    (1.0, (-1.0, 4.0))
+    """
+
+    tag: ClassVar[str] = "GemanMcClure"
+
+    alpha: float
+
+    def __post_init__(self) -> None:
+        _check_positive("alpha", self.alpha)
+
+    @property
+    def curvature_range(self) -> tuple[float, float]:
+        return -self.alpha / 2, 2 * self.alpha
+
+    def value(self, w: Vector) -> float:
+        return self.alpha * float(np.sum(w * w / (1 + w * w)))
+
+    def gradient(self, w: Vector) -> Vector:
+        return 2 * self.alpha * w / (1 + w * w) ** 2
+
+    def hessian(self, w: Vector) -> Vector:
+        return np.diag(2 * self.alpha * (1 - 3 * w * w) / (1 + w * w) ** 3)
+
+
+@dataclass(frozen=True)
+class Quartic:
+    """``alpha ||w||_2^4 / 4`` on the ball of ``radius``: keeps a saddle from falling for ever.
+
+    >>> float(Quartic(1.0).value(np.array([1.0, 0.0]))), Quartic(1.0, radius=2.0).curvature_range
+    (0.25, (0.0, 12.0))
+    """
+
+    tag: ClassVar[str] = "Quartic"
+
+    alpha: float
+    radius: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_positive("alpha", self.alpha)
+        _check_positive("radius", self.radius)
+
+    @property
+    def curvature_range(self) -> tuple[float, float]:
+        return 0.0, 3 * self.alpha * self.radius**2
+
+    def value(self, w: Vector) -> float:
+        return self.alpha / 4 * float(w @ w) ** 2
+
+    def gradient(self, w: Vector) -> Vector:
+        return self.alpha * float(w @ w) * w
+
+    def hessian(self, w: Vector) -> Vector:
+        return self.alpha * (float(w @ w) * np.eye(w.size) + 2 * np.outer(w, w))
 
 
 def proximal(

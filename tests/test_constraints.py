@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from dpdist.constraints import Box, ElasticNet, L1Ball, L2Ball, Simplex, hard_threshold, proximal, soft_threshold
+from dpdist.constraints import (
+    Box,
+    ElasticNet,
+    GemanMcClure,
+    L1Ball,
+    L2Ball,
+    Quartic,
+    Simplex,
+    hard_threshold,
+    proximal,
+    soft_threshold,
+)
 
 SETS = [L2Ball(1.3), L1Ball(1.3), Box(-0.4, 0.7), Simplex(1.0)]
 
@@ -97,3 +108,37 @@ def test_hard_threshold_is_the_nearest_sparse_vector():
     assert np.sum((v - kept) ** 2) == pytest.approx(min(np.sum(np.delete(v, p) ** 2) for p in pairs))
     assert hard_threshold(np.array([1.0, -1.0, 1.0]), 2).tolist() == [1, -1, 0]  # ties: the first
     assert hard_threshold(v, 6).tolist() == v.tolist()
+
+
+@pytest.mark.parametrize("penalty", [GemanMcClure(0.7), Quartic(1.3), Quartic(0.5, radius=2.0)], ids=repr)
+def test_smooth_penalties(penalty):
+    rng, h = np.random.default_rng(0), 1e-5
+    low, high = penalty.curvature_range
+    seen = []
+    for _ in range(3000):
+        w = rng.normal(size=3)
+        w *= rng.uniform(0, getattr(penalty, "radius", 3.0)) / np.linalg.norm(w)
+        for direction in np.eye(3):
+            slope = (penalty.value(w + h * direction) - penalty.value(w - h * direction)) / (2 * h)
+            assert slope == pytest.approx(penalty.gradient(w) @ direction, abs=1e-7)
+            bend = (penalty.gradient(w + h * direction) - penalty.gradient(w - h * direction)) / (2 * h)
+            np.testing.assert_allclose(bend, penalty.hessian(w) @ direction, atol=1e-7)
+        seen.append(np.linalg.eigvalsh(penalty.hessian(w))[[0, -1]])
+    lowest, highest = np.min(seen), np.max(seen)
+    assert low - 1e-9 <= lowest < low + 0.05 * high and high * 0.95 < highest <= high + 1e-9
+
+
+def test_constants_of_the_geman_mcclure_penalty():
+    w = np.linspace(-20, 20, 400_001)
+    gradient = GemanMcClure(1.0).gradient(w)
+    second = np.gradient(gradient, w)
+    assert 0.6495 < abs(gradient).max() < 0.6496
+    assert 4.66 < abs(np.gradient(second, w)).max() < 4.67
+    assert second.min() == pytest.approx(-0.5, abs=1e-6) and second.max() == pytest.approx(2.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
+def test_smooth_penalties_refuse_what_is_no_size(bad):
+    for make in (lambda: GemanMcClure(bad), lambda: Quartic(bad), lambda: Quartic(1.0, radius=bad)):
+        with pytest.raises(ValueError, match="positive finite number"):
+            make()

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from dpdist.central.queries import one_against_rest
 from dpdist.engine.query import Block, Query
 from dpdist.errors import BudgetError, DataError
+from dpdist.kernels.clip import check_bound
 from dpdist.kernels.hessians import glm_hessian
 from dpdist.kernels.moments import moment_grid, moment_radius, second_moment
 from dpdist.kernels.packed import packed_size
@@ -70,6 +71,12 @@ class SecondMomentSum(Query):
     label_bound: float | None = None
     label_scale: float = 1.0
     paired: bool = False
+
+    def __post_init__(self) -> None:
+        check_bound(self.row_norm, "row_norm")
+        check_bound(self.label_scale, "label_scale")
+        if self.label_bound is not None:
+            check_bound(self.label_bound, "label_bound")
 
     @property
     def bound(self) -> float:
@@ -175,6 +182,9 @@ class HessianSum(Query):
     sampled: bool = False
 
     def __post_init__(self) -> None:
+        check_bound(self.row_norm, "row_norm")
+        if self.intercept != 0:
+            check_bound(self.intercept, "intercept")
         low, high = self.loss.curvature_range
         if not (math.isfinite(low) and math.isfinite(high) and low <= high and self._largest > 0):
             raise BudgetError(

@@ -58,7 +58,7 @@ def glm_hessian(
     -------
     ndarray of int64 or of Python integers
         As `dpdist.kernels.moments.second_moment` has it; ``radius`` is
-        ``moment_radius(row_norm, intercept, weight_bound=loss.curvature_bound)``.
+        ``moment_radius(row_norm, intercept, weight_bound)`` with the larger end of the range as the bound of weights.
 
     Examples
     --------

@@ -141,8 +141,9 @@ def second_moment(
     margin = 1 - kappa(d)
     constant = float(to_units(intercept, h)) if weights is None else intercept * margin / h
     size = d + (intercept > 0) + (y is not None)
-    dtype = np.int64 if fits_int64(n, 4**FACTOR_BITS) else object
-    total = np.zeros((size, size), dtype=dtype)
+    wide = not fits_int64(n, 4**FACTOR_BITS)
+    total = np.zeros(size * (size + 1) // 2, dtype=object if wide else np.int64)
+    product = np.empty((size, size))
     units, norms2, places = (
         np.empty((min(n, PANEL_ROWS), size)),
         np.empty(min(n, PANEL_ROWS)),
@@ -169,12 +170,13 @@ def second_moment(
             clamped = np.clip(label, -label_bound, label_bound) * (label_scale * margin)
             panel[:, size - 1] = np.trunc(np.where(good, clamped, 0.0) / h)
             panel[~good] = 0.0
-        first, last = panel[:n_positive], panel[n_positive:]
-        product = first.T @ first
-        if len(last):
-            product -= last.T @ last
-        total += product.astype(np.int64).astype(dtype, copy=False)
-    return total[np.triu_indices(size)]
+        part_total = np.zeros(len(total), dtype=np.int64) if wide else total
+        for sign, lines in ((1, panel[:n_positive]), (-1, panel[n_positive:])):
+            if len(lines):
+                _add_packed(part_total, np.matmul(lines.T, lines, out=product), sign)
+        if wide:
+            total += part_total.astype(object)
+    return total
 
 
 _ALIKE = np.empty(0)
@@ -185,6 +187,16 @@ def _differences(values: NDArray[Any], start: int, stop: int) -> NDArray[np.floa
     """Of the pairs ``start:stop`` of consecutive rows, over sqrt(2)."""
     pairs = values[2 * start : 2 * stop]
     return np.subtract(pairs[::2], pairs[1::2], dtype=np.float64) * math.sqrt(0.5)
+
+
+@kernel
+def _add_packed(total, product, sign):  # type: ignore[no-untyped-def]
+    """The upper triangle of a matrix of exact floats, row by row, added to integers."""
+    at = 0
+    for i in range(len(product)):
+        for j in range(i, len(product)):
+            total[at] += sign * np.int64(product[i, j])
+            at += 1
 
 
 @kernel
@@ -223,9 +235,9 @@ def _fill(X, weights, limit, per_unit, constant, unit, panel, norms2, place):  #
         if not (NORM2_LOW <= norm2 <= NORM2_HIGH):
             rare = True
         factor = limit / math.sqrt(norm2)
-        factor = (factor if unit else min(1.0, factor)) * root
+        factor = (factor if unit else min(1.0, factor)) * root * per_unit  # times a power of two: no other rounding
         for j in range(d):
-            panel[at, j] = np.trunc(np.float64(X[k, j]) * factor * per_unit)
+            panel[at, j] = np.trunc(np.float64(X[k, j]) * factor)
         for j in range(d, panel.shape[1]):
             panel[at, j] = np.trunc(constant * root)
     return rare, front

@@ -14,6 +14,7 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
+from distributed import LocalCluster
 
 from dpdist import Budget, Coordinator, Dataset, Ledger
 from dpdist.central.moment_queries import HessianSum, SecondMomentSum
@@ -76,6 +77,12 @@ def test_workers_chunks_and_streaming(rows, reference, tmp_path, monkeypatch, pa
         dataset = Dataset.from_arrays(partition_rows=partition_rows, **rows)
     with dask.config.set(num_workers=threads):
         assert alike(releases(dataset), reference)
+
+
+def test_worker_processes(rows, reference, tmp_path):
+    dataset = Dataset.from_arrays(tmp_path / "rows.zarr", partition_rows=999, **rows)
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
+        assert alike(releases(dataset, cluster=cluster), reference)
 
 
 def test_the_values_are_those_of_numpy_with_noise(rows, reference):

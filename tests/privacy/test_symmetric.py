@@ -222,6 +222,19 @@ def test_losses_without_a_bounded_curvature_have_no_hessian():
         HessianSum(Unsaid(), 1.0)
 
 
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_public_bounds_that_are_none_are_refused_by_name(bad):
+    for name, make in (
+        ("row_norm", lambda: SecondMomentSum(3, bad)),
+        ("label_bound", lambda: SecondMomentSum(3, 1.0, label_bound=bad)),
+        ("label_scale", lambda: SecondMomentSum(3, 1.0, label_bound=1.0, label_scale=bad)),
+        ("row_norm", lambda: HessianSum(Logistic(), bad)),
+        ("intercept", lambda: HessianSum(Logistic(), 1.0, intercept=bad or -2.0)),
+    ):
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            make()
+
+
 def released_statistic(sensitivity: float, n: int, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Projections of releases on the difference of two neighbours, rows that are orthogonal: the worst there are."""
     rows = np.eye(2) * 10
