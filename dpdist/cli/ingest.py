@@ -137,7 +137,9 @@ def _once(what: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 @click.option(
     "--account", help="Account of the ledger that pays, shared by all data about the same people; default: its own."
 )
-@click.option("--partition-rows", type=click.IntRange(min=1), help="Rows of a chunk; by default about 16 MiB.")
+@click.option(
+    "--partition-rows", type=click.IntRange(min=1), help="Rows of a chunk, of at most 1 GiB; default: 16 MiB."
+)
 @click.option(
     "--compression",
     type=click.Choice(["none", "zstd"]),

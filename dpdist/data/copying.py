@@ -24,8 +24,7 @@ from dpdist.data.owners import Places, arrange, put_aside
 from dpdist.data.readers import Batch, Reader
 from dpdist.data.rows import Rows
 from dpdist.data.schema import ArraySpec, Schema
-from dpdist.data.sources import aligned_rows
-from dpdist.data.writing import Compression
+from dpdist.data.writing import Compression, rows_of_chunks
 from dpdist.errors import DataError
 
 INGESTED = "dpdist-ingested"
@@ -97,7 +96,7 @@ class Ingestion:
         self.place, self.reader, self.schema, self.public, self.request = place, reader, schema, public, request
         self.recipe = reader.layout.recipe
         self.tell = progress
-        rows = schema.partition_rows or aligned_rows(max(spec.row_bytes for spec in schema.arrays.values()))
+        rows = rows_of_chunks(schema)
         partition = {name: ArraySpec(s.dtype, (rows, *s.shape[1:])) for name, s in schema.arrays.items()}
         self.group = GrowingGroup(place, partition, compression)
         self.rows_read = self.file_rows = self.over_bound = 0
