@@ -166,7 +166,8 @@ def command(
     Parquet files a pattern in quotes, or a directory of Parquet files. Tables need --features: which columns are used
     is decided by names, never by values. Of arrays, --features and --label name the arrays instead (X and y unless
     said), and --range takes the number of a column. It runs in constant memory. If it is stopped or killed, the same
-    command continues where it was; DEST.ingesting remembers that, holds rows, and is deleted at the end.
+    command continues where it was, or says that DEST is finished; DEST.ingesting remembers that, holds rows, and is
+    deleted at the end.
 
     This is the curator's side, before any guarantee: it looks at the data, and prints numbers of rows, reasons and
     counts that depend on them. Keep its output to yourself. Levels, ranges, the bound of --max-rows and the choice of

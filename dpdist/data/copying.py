@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpdist.data.checkpoint import Checkpoint
-from dpdist.data.growing import GrowingGroup, id_at, kind_of, schema_at
+from dpdist.data.growing import GrowingGroup, attribute_at, id_at, kind_of, schema_at
 from dpdist.data.owners import Places, arrange, put_aside
 from dpdist.data.readers import Batch, Reader
 from dpdist.data.rows import Rows
@@ -136,7 +136,7 @@ class Ingestion:
         if kind == "taken" and not (request is not None and finished and not self._changed(request)):
             if finished or not saved:
                 self.state.delete()
-            raise already_there(self.place)
+            raise already_there(self.place, self.public)
         if restart and not finished:
             request = None
         if request is None:
@@ -332,7 +332,18 @@ def state_path(place: Path) -> Path:
     return place.with_name(place.name + ".ingesting")
 
 
-def already_there(place: Path) -> DataError:
+def already_there(place: Path, asked: Mapping[str, Any]) -> DataError:
+    """The error for a place that is taken. A command that was killed just before it could say so hears that it is done.
+
+    Only what is public is remembered of a finished ingestion, so not which rows the source had.
+    """
+    made = attribute_at(place, INGESTED) or {}
+    if all(name in made and made[name] == value for name, value in asked.items()):
+        return DataError(
+            f"{place} exists already and is finished, with the id {id_at(place)}: it was made from {asked['source']} "
+            "with the same columns and bounds, so there is nothing to continue. If the source has changed since, "
+            "choose another place: a dataset is never overwritten, as its ledger belongs to it"
+        )
     return DataError(
         f"{place} exists already, and a dataset is never overwritten: its ledger belongs to it. Choose another "
         "place, or delete it yourself if nobody needs it any more"

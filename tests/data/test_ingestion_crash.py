@@ -8,11 +8,14 @@ import multiprocessing
 import os
 import random
 import resource
+import shutil
 import signal
+import sys
 import time
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -126,6 +129,51 @@ def test_killed_while_it_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert again.schema == replace(done.schema, edition=again.schema.edition) and again.rows_read == done.rows_read
     assert files(tmp_path / "out") == files(tmp_path / "whole")
     assert not (tmp_path / "out.ingesting").exists()
+
+
+def killed_in_the_end(source: str, dest: str, nth: int, asked: dict[str, Any]) -> None:
+    """Ingest, and die at the nth line of those that delete the notes; there may be fewer."""
+    ends, lines = {checkpoint.Checkpoint.delete.__code__, checkpoint.Checkpoint.close.__code__}, 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal lines
+        if frame.f_code not in ends:
+            return None
+        if event in ("line", "return"):
+            lines += 1
+            if lines == nth:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    sys.settrace(trace)
+    ingest(source, dest, **asked)
+
+
+def test_killed_when_the_dataset_is_done(tmp_path: Path) -> None:
+    """Whoever runs the same again is told that it is finished, and no file with rows is left beside it."""
+    source, out, told = tmp_path / "t.csv", tmp_path / "out", 0
+    pyarrow.csv.write_csv(table(100, 4), source)
+    asked: dict[str, Any] = {"features": ["x0"], "unit": "who", "max_rows": 2, "dataset_id": "one"}
+    ingest(source, tmp_path / "whole", **asked)
+    for nth in range(1, 30):
+        process = PROCESSES.Process(target=killed_in_the_end, args=(str(source), str(out), nth, asked), daemon=True)
+        process.start()
+        process.join()
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
+        if (tmp_path / "out.ingesting").exists():
+            assert ingest(source, out, **asked).rows_read == 100
+        else:
+            told += 1
+            for restart in (False, True):
+                with pytest.raises(DataError, match=r"is finished, with the id one: it was made from t\.csv with"):
+                    ingest(source, out, restart=restart, **asked)
+            with pytest.raises(DataError, match="exists already, and a dataset is never overwritten"):
+                ingest(source, out, **{**asked, "max_rows": 3})
+        assert files(out) == files(tmp_path / "whole") and not list(tmp_path.glob("out.*"))
+        shutil.rmtree(out)
+    assert process.exitcode == 0 and nth > 6 and told >= 2
 
 
 @pytest.mark.parametrize("kind", ["csv", "unit", "csv.gz", "parquet", "npy", "npz"])
