@@ -185,7 +185,8 @@ def command(
     owners that differ in the rows of one of them: how many, which and where they are, and whether they are bad. Rows
     without an owner are left out, and with them lines of too few or too many values, which have none: who has no other
     line is no owner. Every owner counts as the mean of its rows, and the noise of a mean is that of one row per owner.
-    DEST takes --max-rows rows for every owner, whatever it owns, of at most 128 MiB together.
+    DEST takes --max-rows rows for every owner, whatever it owns, of at most 128 MiB together. If the disk has no room
+    for them, it stops before the first one is written.
 
     Without --unit a unit is one row. The guarantee covers SOURCEs of equally many rows that differ in one of them; with
     "drop" only where the same rows are bad, because what is left out changes the number of rows and the places of those
