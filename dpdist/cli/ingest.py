@@ -137,7 +137,9 @@ def _once(what: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 @click.option(
     "--account", help="Account of the ledger that pays, shared by all data about the same people; default: its own."
 )
-@click.option("--partition-rows", type=click.IntRange(min=1), help="Rows of a chunk; by default about 16 MiB.")
+@click.option(
+    "--partition-rows", type=click.IntRange(min=1), help="Rows of a chunk, of at most 1 GiB; default: 16 MiB."
+)
 @click.option(
     "--compression",
     type=click.Choice(["none", "zstd"]),
@@ -164,7 +166,8 @@ def command(
     Parquet files a pattern in quotes, or a directory of Parquet files. Tables need --features: which columns are used
     is decided by names, never by values. Of arrays, --features and --label name the arrays instead (X and y unless
     said), and --range takes the number of a column. It runs in constant memory. If it is stopped or killed, the same
-    command continues where it was; DEST.ingesting remembers that, holds rows, and is deleted at the end.
+    command continues where it was, or says that DEST is finished; DEST.ingesting remembers that, holds rows, and is
+    deleted at the end.
 
     This is the curator's side, before any guarantee: it looks at the data, and prints numbers of rows, reasons and
     counts that depend on them. Keep its output to yourself. Levels, ranges, the bound of --max-rows and the choice of
@@ -182,7 +185,8 @@ def command(
     owners that differ in the rows of one of them: how many, which and where they are, and whether they are bad. Rows
     without an owner are left out, and with them lines of too few or too many values, which have none: who has no other
     line is no owner. Every owner counts as the mean of its rows, and the noise of a mean is that of one row per owner.
-    DEST takes --max-rows rows for every owner, whatever it owns, of at most 128 MiB together.
+    DEST takes --max-rows rows for every owner, whatever it owns, of at most 128 MiB together. If the disk has no room
+    for them, it stops before the first one is written.
 
     Without --unit a unit is one row. The guarantee covers SOURCEs of equally many rows that differ in one of them; with
     "drop" only where the same rows are bad, because what is left out changes the number of rows and the places of those

@@ -99,10 +99,11 @@ class Checkpoint:
         """Delete the file."""
         try:
             self._db.execute("ROLLBACK")
-            self._db.execute("PRAGMA journal_mode=DELETE")  # leaves one file
+            self._db.execute("PRAGMA journal_mode=DELETE")  # leaves one file, and a blank journal until it is closed
         except sqlite3.Error as error:
             raise self._failed(error) from None
-        # Unlinked before the lock is gone, so that nobody can take up a file that is about to go.
+        # Unlinked before the lock is gone, so that nobody can take up a file that is about to go, and last.
+        self.path.with_name(self.path.name + "-journal").unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
         self.close()
 

@@ -7,6 +7,7 @@ until then it is no dataset, and only the same ingestion continues it.
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -19,13 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from dpdist.data.checkpoint import Checkpoint
-from dpdist.data.growing import GrowingGroup, id_at, kind_of, schema_at
-from dpdist.data.owners import Places, arrange, put_aside
+from dpdist.data.growing import GrowingGroup, attribute_at, id_at, kind_of, schema_at
+from dpdist.data.owners import LENGTH_BYTES, Places, arrange, n_owners, put_aside
 from dpdist.data.readers import Batch, Reader
 from dpdist.data.rows import Rows
 from dpdist.data.schema import ArraySpec, Schema
-from dpdist.data.sources import aligned_rows
-from dpdist.data.writing import Compression
+from dpdist.data.writing import Compression, rows_of_chunks
 from dpdist.errors import DataError
 
 INGESTED = "dpdist-ingested"
@@ -96,8 +96,8 @@ class Ingestion:
     ) -> None:
         self.place, self.reader, self.schema, self.public, self.request = place, reader, schema, public, request
         self.recipe = reader.layout.recipe
-        self.tell = progress
-        rows = schema.partition_rows or aligned_rows(max(spec.row_bytes for spec in schema.arrays.values()))
+        self.compression, self.tell = compression, progress
+        rows = rows_of_chunks(schema)
         partition = {name: ArraySpec(s.dtype, (rows, *s.shape[1:])) for name, s in schema.arrays.items()}
         self.group = GrowingGroup(place, partition, compression)
         self.rows_read = self.file_rows = self.over_bound = 0
@@ -137,7 +137,7 @@ class Ingestion:
         if kind == "taken" and not (request is not None and finished and not self._changed(request)):
             if finished or not saved:
                 self.state.delete()
-            raise already_there(self.place)
+            raise already_there(self.place, self.public)
         if restart and not finished:
             request = None
         if request is None:
@@ -224,6 +224,8 @@ class Ingestion:
         """Write what was put aside, owner by owner."""
         assert self.recipe.max_rows is not None
         anybody = sum(self.bad.values()) < self.rows_read or self.recipe.on_bad == "zero"
+        if anybody and self.compression == "none":  # how many bytes compressed rows take is known once they are written
+            self._check_room()
         for bucket in range(self.bucket or 0, self.places.n_buckets if anybody else 0):
             left_out, parts = arrange(self.state.aside(bucket), self.places, self.recipe.max_rows, self.schema.arrays)
             self.over_bound += left_out
@@ -231,6 +233,23 @@ class Ingestion:
                 self.group.append(arrays)
             self.bucket = bucket + 1
             self._tick(self.reader.bytes_total)
+
+    def _check_room(self) -> None:
+        """Refuse rows that do not fit on the disk before it is full; what was read is kept for the next attempt."""
+        assert self.recipe.max_rows is not None
+        row_bytes = sum(LENGTH_BYTES if s.dtype == "str" else s.row_bytes for s in self.schema.arrays.values())
+        each = self.recipe.max_rows * row_bytes
+        room = shutil.disk_usage(self.place.parent).free + self.group.stored * row_bytes
+        if self.rows_read * each <= room:  # there are no more owners than rows
+            return
+        owners = sum(n_owners(self.state.aside(bucket)) for bucket in range(self.places.n_buckets))
+        if owners * each > room:
+            self._checkpoint()
+            raise DataError(
+                f"{self.place} would take {owners * each:,} bytes, {each // row_bytes:,} rows for each of {owners:,} "
+                f"owners, and there is room for {room:,}: make room and run the same command again, it continues; or "
+                "ask for fewer rows with --max-rows (max_rows=) and --restart (restart=True)"
+            )
 
     def _tick(self, bytes_done: int) -> None:
         """Make a checkpoint if it is time for one, and tell how far it is."""
@@ -333,7 +352,18 @@ def state_path(place: Path) -> Path:
     return place.with_name(place.name + ".ingesting")
 
 
-def already_there(place: Path) -> DataError:
+def already_there(place: Path, asked: Mapping[str, Any]) -> DataError:
+    """The error for a place that is taken. A command that was killed just before it could say so hears that it is done.
+
+    Only what is public is remembered of a finished ingestion, so not which rows the source had.
+    """
+    made = attribute_at(place, INGESTED) or {}
+    if all(name in made and made[name] == value for name, value in asked.items()):
+        return DataError(
+            f"{place} exists already and is finished, with the id {id_at(place)}: it was made from {asked['source']} "
+            "with the same columns and bounds, so there is nothing to continue. If the source has changed since, "
+            "choose another place: a dataset is never overwritten, as its ledger belongs to it"
+        )
     return DataError(
         f"{place} exists already, and a dataset is never overwritten: its ledger belongs to it. Choose another "
         "place, or delete it yourself if nobody needs it any more"

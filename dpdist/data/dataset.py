@@ -173,24 +173,22 @@ class Dataset:
         DataError
             Arrays that do not form a dataset, or cannot be written.
         """
-        if max_rows_per_unit is None:
-            if unit != ROWS.name:
-                raise MissingBound(
-                    f"{unit!r} may own several rows: declare how many at most with max_rows_per_unit=, and do not read "
-                    "it off the data; max_rows_per_unit=1 says that each has one row"
-                )
-            max_rows_per_unit = ROWS.max_rows
         sources = {name: source_for(name, array) for name, array in arrays.items()}
         schema = Schema(
             id=new_id() if dataset_id is None else dataset_id,
             arrays={name: source.spec for name, source in sources.items()},
             unit=unit,
-            max_rows_per_unit=max_rows_per_unit,
+            max_rows_per_unit=ROWS.max_rows if max_rows_per_unit is None else max_rows_per_unit,
             grouped=grouped,
             row_order=row_order,
             partition_rows=partition_rows,
             account=account,
         )
+        if max_rows_per_unit is None and unit != ROWS.name:
+            raise MissingBound(
+                f"{unit!r} may own several rows: declare how many at most with max_rows_per_unit=, and do not read it "
+                "off the data; max_rows_per_unit=1 says that each has one row"
+            )
         if store is None:
             return cls(sources, schema, "in place", anonymous=dataset_id is None and account is None)
         readers = {name: ForwardReader(source) for name, source in sources.items()}

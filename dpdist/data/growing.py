@@ -176,13 +176,14 @@ def kind_of(place: Path) -> Literal["free", "unfinished", "taken"]:
         return "taken"
     if not any(name for name in os.listdir(place) if not name.endswith(".partial")):
         return "free"
-    attribute = _attribute_at(place)
+    attribute = attribute_at(place)
     return "unfinished" if attribute is not None and attribute.get("unfinished") else "taken"
 
 
-def _attribute_at(place: Path) -> dict[str, Any] | None:
+def attribute_at(place: Path, name: str = ATTRIBUTE) -> dict[str, Any] | None:
+    """An attribute of the group at a place, empty if it has none; None if there is no group."""
     try:
-        attribute: Any = zarr.open_group(place, mode="r").attrs.get(ATTRIBUTE)
+        attribute: Any = zarr.open_group(place, mode="r").attrs.get(name)
     except Exception:
         return None
     return attribute if isinstance(attribute, dict) else {}
@@ -190,9 +191,9 @@ def _attribute_at(place: Path) -> dict[str, Any] | None:
 
 def id_at(place: Path) -> str | None:
     """Id of the finished dataset at a place."""
-    return (_attribute_at(place) or {}).get("id")
+    return (attribute_at(place) or {}).get("id")
 
 
 def schema_at(place: Path) -> Schema:
     """Schema of the finished dataset at a place."""
-    return Schema.from_attributes(_attribute_at(place), str(place))
+    return Schema.from_attributes(attribute_at(place), str(place))

@@ -118,8 +118,9 @@ def ingest(
         dtype=dtype,
     )
     place = _place(dest)
+    asked = {"source": os.path.basename(os.fspath(source).rstrip("/")), **recipe.to_attributes()}
     if kind_of(place) == "taken" and not state_path(place).exists():
-        raise already_there(place)
+        raise already_there(place, asked)
     try:
         kind, reader = open_source(os.fspath(source), recipe, format, delimiter)
         identity = reader.identity()
@@ -145,7 +146,7 @@ def ingest(
     )
     # part of what was asked for: rows that are put aside stay in their range, and another version may cut others
     places = Places.of(schema.id, reader.stored_bytes)
-    public = {"source": os.path.basename(os.fspath(source).rstrip("/")), "format": kind, **recipe.to_attributes()}
+    public = {**asked, "format": kind}
     others = {
         "dataset_id": dataset_id,
         "account": account,

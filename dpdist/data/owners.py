@@ -44,6 +44,8 @@ MOST_BUCKETS = 1024
 """Of larger sources the buckets are larger: a batch falls into all of them, and its parts should not be tiny."""
 MOST_BYTES = 128 * 2**20
 """Of the rows that one owner gets: they are arranged together, and so they are read where blocks are of owners."""
+LENGTH_BYTES = 4
+"""Of a stored string, at least: its length stands before it."""
 _FEWEST_ROWS = 2**14
 _ARRANGED_BYTES = 4 * 2**20
 
@@ -145,6 +147,14 @@ def arrange(
     owned = np.bincount(owner_of[good], minlength=len(names))
     turns = (standing[order] % np.maximum(owned, 1).astype(np.uint64)).astype(np.int64)
     return left_out, _filled(table, owned, turns, max_rows, arrays)
+
+
+def n_owners(messages: Iterable[bytes]) -> int:
+    """How many owners one bucket has."""
+    names: set[str] = set()
+    for message in messages:
+        names.update(pa.ipc.open_stream(message).read_all().column("owner").unique().to_pylist())
+    return len(names)
 
 
 def _first_rows(messages: Iterable[bytes], max_rows: int) -> tuple[pa.Table | None, int]:

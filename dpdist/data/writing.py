@@ -13,7 +13,7 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from dpdist.data.schema import ATTRIBUTE, VERSION, ArraySpec, Schema, new_id
-from dpdist.data.sources import DaskSource, Source, aligned_rows
+from dpdist.data.sources import MAX_CHUNK_BYTES, DaskSource, MiB, Source, aligned_rows
 from dpdist.data.stores import Location, from_store, shown, zarr_place
 from dpdist.errors import DataError
 
@@ -39,11 +39,11 @@ def write_group(
     would otherwise pass as data. ``"zstd"`` (level 3, with checksum) is for data with few distinct digits (4 times
     smaller for normals rounded to 2 decimals) or slow links.
     """
-    rows = schema.partition_rows or aligned_rows(max(spec.row_bytes for spec in schema.arrays.values()))
-    schema = replace(schema, complete=True, partition_rows=min(rows, schema.n_rows), edition=new_id())
+    rows = min(rows_of_chunks(schema, schema.n_rows), schema.n_rows)
+    schema = replace(schema, complete=True, partition_rows=rows, edition=new_id())
     codec = chunk_codec(compression)
     group = new_group(store, storage_options)
-    arrays = create_arrays(group, schema.arrays, min(rows, schema.n_rows), codec)
+    arrays = create_arrays(group, schema.arrays, rows, codec)
     for start in range(0, schema.n_rows, rows):
         stop = min(start + rows, schema.n_rows)
         block = fill(start, stop)
@@ -51,6 +51,22 @@ def write_group(
             _write(array, start, stop, block[name])
     from_store(lambda: group.update_attributes({ATTRIBUTE: schema.to_attributes()}), f"{shown(group)} is unfinished")
     return group
+
+
+def rows_of_chunks(schema: Schema, n_rows: int | None = None) -> int:
+    """Rows of a full chunk, as asked for or by default; `DataError` if it is larger than what is read again.
+
+    ``n_rows`` of them are written, where that is known before.
+    """
+    row_bytes = max(spec.row_bytes for spec in schema.arrays.values())
+    rows = schema.partition_rows or aligned_rows(row_bytes)
+    if (rows if n_rows is None else min(rows, n_rows)) * row_bytes > MAX_CHUNK_BYTES:
+        raise DataError(
+            f"--partition-rows {rows} (partition_rows=) would make chunks of {rows * row_bytes // MiB:,} MiB: rows of "
+            f"{row_bytes:,} bytes. Expected at most {MAX_CHUNK_BYTES // row_bytes:,} rows, which are "
+            f"{MAX_CHUNK_BYTES // MiB:,} MiB; by default about 16 MiB"
+        )
+    return rows
 
 
 def _write(array: zarr.Array, start: int, stop: int, rows: np.ndarray) -> None:

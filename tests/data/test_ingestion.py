@@ -17,6 +17,7 @@ import pytest
 import zarr
 
 from dpdist.data import Dataset, Progress, Schema, Units, copying, delimited, ingest
+from dpdist.data.sources import MAX_CHUNK_BYTES
 from dpdist.errors import DataError, MissingBound
 from tests.data.helpers import put
 
@@ -405,6 +406,24 @@ def test_continuing_and_starting_again(tmp_path: Path, monkeypatch: pytest.Monke
         go()
     go(restart=True)
     assert Dataset.open(out).n_rows == 1000
+
+
+@pytest.mark.parametrize("asked", [{}, {"unit": "y", "max_rows": 2}])
+def test_chunks_that_could_not_be_opened_are_not_written(asked: Any, tmp_path: Path) -> None:
+    """What is written here can be read here: chunks of more than 1 GiB are refused before a row is read."""
+    FRAME.assign(a="bad").to_csv(tmp_path / "t.csv", index=False)
+    most = MAX_CHUNK_BYTES // 8
+    for rows in (most + 1, 10**15):
+        with pytest.raises(DataError, match=f"--partition-rows {rows} .* at most {most:,} rows, which are 1,024 MiB"):
+            ingest(tmp_path / "t.csv", tmp_path / "out", features=["a"], partition_rows=rows, **asked)
+    assert nothing_left(tmp_path / "out")
+    with pytest.raises(DataError, match="bad rows"):
+        ingest(tmp_path / "t.csv", tmp_path / "out", features=["a"], partition_rows=most, **asked)
+    rows = np.broadcast_to(0.0, (most + 1, 1))
+    with pytest.raises(DataError, match=f"--partition-rows {most + 1} "):
+        Dataset.from_arrays(tmp_path / "out", X=rows, partition_rows=most + 1)
+    assert nothing_left(tmp_path / "out")
+    assert Dataset.from_arrays(tmp_path / "out", X=X, partition_rows=10**15).schema.partition_rows == len(X)
 
 
 def test_a_source_that_changes_while_it_is_read(tmp_path: Path) -> None:

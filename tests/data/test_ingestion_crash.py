@@ -8,11 +8,14 @@ import multiprocessing
 import os
 import random
 import resource
+import shutil
 import signal
+import sys
 import time
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -126,6 +129,110 @@ def test_killed_while_it_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert again.schema == replace(done.schema, edition=again.schema.edition) and again.rows_read == done.rows_read
     assert files(tmp_path / "out") == files(tmp_path / "whole")
     assert not (tmp_path / "out.ingesting").exists()
+
+
+def test_killed_while_it_deletes_what_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of an unfinished dataset is still known to be one, whichever of it is gone."""
+    source, out = tmp_path / "t.csv", tmp_path / "out"
+    pyarrow.csv.write_csv(table(1000, 4), source)
+    asked: dict[str, Any] = {"features": ["x0"], "label": "x1", "partition_rows": 300}
+
+    def killed(*_: Any) -> None:
+        raise SystemExit
+
+    def killed_then(path: Path) -> None:
+        real(path)
+        raise SystemExit
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(copying.GrowingGroup, "finish", killed)
+        ingest(source, out, **asked)
+    real = shutil.rmtree
+    for _ in range(2):  # arrays
+        with monkeypatch.context() as patch, pytest.raises(SystemExit):
+            patch.setattr(shutil, "rmtree", killed_then)
+            ingest(source, out, restart=True, **asked)
+    assert [path.name for path in out.iterdir()] == ["zarr.json"]
+    assert ingest(source, out, **asked).schema.n_rows == 1000
+
+
+def test_notes_count_on_nothing_that_is_not_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a power cut comes after a note, the chunks before it are there, and their directory."""
+    source, out = tmp_path / "t.csv", tmp_path / "out"
+    pyarrow.csv.write_csv(table(1000, 4), source)
+    synced: set[str] = set()
+    counted: list[int] = []
+    fsync, commit = os.fsync, checkpoint.Checkpoint.commit
+
+    def watched(descriptor: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    def noted(self: checkpoint.Checkpoint, values: Any) -> None:
+        stored = values.get("progress", {}).get("stored", 0)
+        needed = {f"{out}/X/c/{i}/0" for i in range(stored // 100)} | ({f"{out}/X/c"} if stored else set())
+        assert needed <= synced
+        counted.append(stored)
+        commit(self, values)
+
+    monkeypatch.setattr(copying, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(delimited, "BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(os, "fsync", watched)
+    monkeypatch.setattr(checkpoint.Checkpoint, "commit", noted)
+    ingest(source, out, features=["x0"], partition_rows=100)
+    assert len(set(counted)) > 3 and counted[-1] == 1000
+
+
+def killed_in_the_end(source: str, dest: str, nth: int, asked: dict[str, Any]) -> None:
+    """Ingest, and die at the nth line of those that delete the notes; there may be fewer."""
+    ends, lines = {checkpoint.Checkpoint.delete.__code__, checkpoint.Checkpoint.close.__code__}, 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal lines
+        if frame.f_code not in ends:
+            return None
+        if event in ("line", "return"):
+            lines += 1
+            if lines == nth:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    sys.settrace(trace)
+    ingest(source, dest, **asked)
+
+
+def test_killed_when_the_dataset_is_done(tmp_path: Path) -> None:
+    """Whoever runs the same again is told that it is finished, and no file with rows is left beside it."""
+    source, out, told = tmp_path / "t.csv", tmp_path / "out", 0
+    pyarrow.csv.write_csv(table(100, 4), source)
+    asked: dict[str, Any] = {"features": ["x0"], "unit": "who", "max_rows": 2, "dataset_id": "one"}
+    whole = ingest(source, tmp_path / "whole", **asked)
+    for nth in range(1, 30):
+        process = PROCESSES.Process(target=killed_in_the_end, args=(str(source), str(out), nth, asked), daemon=True)
+        process.start()
+        process.join()
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
+        edition = Dataset.open(out).schema.edition
+        if (tmp_path / "out.ingesting").exists() and nth > 1:
+            again = ingest(source, out, restart=nth % 2 == 0, **asked)  # what is finished is not deleted
+            assert again.schema == replace(whole.schema, edition=edition)
+            assert again.rows_read == 100 and again.over_bound == whole.over_bound > 0
+        elif nth > 1:
+            told += 1
+            for restart in (False, True):
+                with pytest.raises(DataError, match=r"is finished, with the id one: it was made from t\.csv with"):
+                    ingest(source, out, restart=restart, **asked)
+            with pytest.raises(DataError, match="exists already, and a dataset is never overwritten"):
+                ingest(source, out, **{**asked, "max_rows": 3})
+        else:
+            with pytest.raises(DataError, match="exists already, and a dataset is never overwritten"):
+                ingest(source, out, **{**asked, "max_rows": 3})
+        assert Dataset.open(out).schema.edition == edition
+        assert files(out) == files(tmp_path / "whole") and not list(tmp_path.glob("out.*"))
+        shutil.rmtree(out)
+    assert process.exitcode == 0 and nth > 6 and told >= 2
 
 
 @pytest.mark.parametrize("kind", ["csv", "unit", "csv.gz", "parquet", "npy", "npz"])

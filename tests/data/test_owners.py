@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -204,6 +206,18 @@ def test_more_rows_for_each_than_anybody_wants_are_refused_before_a_row_is_read(
         ingest(tmp_path / "t.csv", tmp_path / "out", max_rows=most, **asked)
 
 
+def test_owners_with_many_rows_are_not_refused_for_the_room_of_many_owners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the disk had room for three owners of fifty rows in the source."""
+    (tmp_path / "t.csv").write_text("who,a\n" + "".join(f"p{i % 3},{i}\n" for i in range(150)))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3 * 100 * 8))
+    asked: Any = {"features": ["a"], "unit": "who"}
+    assert ingest(tmp_path / "t.csv", tmp_path / "out", max_rows=100, **asked).schema.n_rows == 300
+    with pytest.raises(DataError, match=r"would take 2,424 bytes, .* there is room for 2,400"):
+        ingest(tmp_path / "t.csv", tmp_path / "more", max_rows=101, **asked)
+
+
 @pytest.mark.parametrize("on_bad", ["drop", "zero"])
 def test_who_has_ragged_lines_only_is_no_owner(on_bad: Any, tmp_path: Path) -> None:
     """As the text says: such a line names nobody, while a bad value stands beside the name of an owner."""
@@ -290,3 +304,25 @@ def test_folds_and_samples_hold_all_rows_of_a_unit_or_none() -> None:
     for size in (1000, 4097, 12_288):
         parts = [several.rows(a, min(a + size, 30_000)) + a for a in range(0, 30_000, size)]
         np.testing.assert_array_equal(np.concatenate(parts), drawn)
+
+
+def test_the_order_of_owners_follows_from_the_id(tmp_path: Path) -> None:
+    """Whoever knows the names, and where they stand in one dataset, does not know it of the next one."""
+    (tmp_path / "t.csv").write_text("who,a\n" + "".join(f"p{i},{i}\n" for i in range(20)))
+    stored = []
+    for name in ("one", "two"):
+        ingest(tmp_path / "t.csv", tmp_path / name, features=["a"], unit="who", max_rows=1, dataset_id=name)
+        stored.append(Dataset.open(tmp_path / name).read(0, 20)["X"][:, 0])
+    assert sorted(stored[0]) == sorted(stored[1]) == list(range(20)) and (stored[0] != stored[1]).any()
+
+
+def test_rows_that_are_left_out_are_counted_whenever_they_are_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Good rows of an owner that has its rows, and no bad ones, also where some are dropped before all are read."""
+    monkeypatch.setattr(owners, "_FEWEST_ROWS", 10)
+    monkeypatch.setattr("dpdist.data.delimited.BLOCK_BYTES", 64)
+    lines = [f"u,{'x' if i % 4 == 0 else i}\n" for i in range(100)]
+    (tmp_path / "t.csv").write_text("who,a\nv,1\n" + "".join(lines))
+    done = ingest(tmp_path / "t.csv", tmp_path / "out", features=["a"], unit="who", max_rows=5, on_bad="drop")
+    assert done.bad == {"a is not a number": 25} and done.over_bound == 75 - 5

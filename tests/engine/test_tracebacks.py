@@ -27,6 +27,7 @@ from dpdist.privacy.bits import Bits
 from dpdist.privacy.journal import Journal
 from dpdist.privacy.mechanisms import Gaussian
 from dpdist.privacy.plan import Item
+from dpdist.privacy.tracebacks import forgetful
 from tests.engine import remains as walk
 from tests.engine.remains import remains
 from tests.postgres import PostgresServer
@@ -204,6 +205,41 @@ def test_the_traceback_still_says_where_it_was(ledger: Ledger) -> None:
     error = failure(lambda: release(ledger), raising("statistic", ValueError("a bug")))
     names = [frame.f_code.co_name for frame in walk.frames_of(error)]
     assert names[-4:] == ["_draw", "statistic", "at", "hook"]
+
+
+def test_failures_that_come_together_are_emptied_one_by_one() -> None:
+    """Those of a group of tasks have frames of their own."""
+
+    @forgetful
+    def several() -> None:
+        errors: list[Exception] = []
+        for total in secrets()[:2]:
+            try:
+                holding(total)
+            except LedgerError as error:
+                errors.append(error)
+        raise ExceptionGroup("two of them", [ExceptionGroup("inside", errors)])
+
+    def control() -> None:
+        several.__wrapped__()  # type: ignore[attr-defined]
+
+    assert remains(failure(control), secrets())
+    assert_empty(failure(several))
+
+
+def test_what_the_caller_was_handling_already_keeps_its_own() -> None:
+    @forgetful
+    def later() -> None:
+        raise DpdistError("another")
+
+    mine = np.arange(3)
+    earlier = failure(lambda: holding(mine))
+    try:
+        raise earlier
+    except LedgerError:
+        error = failure(later)
+    frames = [frame for frame in walk.frames_of(earlier) if frame.f_code is holding.__code__]
+    assert error.__context__ is earlier and frames and all("kept" in frame.f_locals for frame in frames)
 
 
 def journal_of(ledger: Ledger) -> sqlite3.Connection:

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ import pytest
 
 from dpdist import Dataset, Ledger
 from dpdist.cli import errors
+from dpdist.data import ingest
 from dpdist.engine import coordinator
 from dpdist.engine.progress import Charged, Loading, Planned, Released, watching
 from dpdist.errors import DataError, LedgerError
@@ -213,3 +215,22 @@ def test_under_the_rows(place, healthy, monkeypatch):
     chunk.unlink()
     chunk.write_bytes(kept)
     healthy(run(place, Ledger(path)), path)
+
+
+def test_under_an_ingestion_by_owners_it_is_known_before_it_is_full(place, disk):
+    """Nothing is written that has no room; owners count once, whatever they have; and what was read is kept."""
+    lines = "who,a\n" + "".join(f"p{i % 3},{i}\n" for i in range(150))
+    (place / "t.csv").write_text(lines)
+    asked: Any = {"features": ["a"], "unit": "who", "partition_rows": 1000, "progress": (seen := []).append}
+    fits, full = disk.folder / "fits", disk.folder / "full"
+    assert ingest(place / "t.csv", fits, max_rows=50_000, **asked).schema.n_rows == 150_000
+    seen.clear()
+    for again in (False, True):
+        with pytest.raises(DataError, match=r"would take 1,200,000 bytes, 50,000 rows for each of 3 owners, and there"):
+            ingest(place / "t.csv", full, max_rows=50_000, **asked)
+        assert [path.name for path in full.iterdir()] == ["zarr.json"]
+        assert bool(seen) is not again
+        seen.clear()
+    shutil.rmtree(fits)
+    assert ingest(place / "t.csv", full, max_rows=50_000, **asked).schema.n_rows == 150_000
+    assert [path.name for path in disk.folder.iterdir()] == ["full"]

@@ -15,7 +15,7 @@ from dpdist.privacy.accounting import gdp_delta
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.filter import Charge
 from dpdist.privacy.ledger import Ledger
-from dpdist.privacy.units import ANSWER, LABEL, ROW, About, Protected, of_group
+from dpdist.privacy.units import ANSWER, LABEL, ROW, About, Protected, of_group, unit_of_account
 
 LABELS = Protected("the label", LABEL)
 ANSWERS = Protected("one of 3 answers", ANSWER, 3)
@@ -129,6 +129,14 @@ def test_without_a_limit_the_first_charge_decides() -> None:
     ledger.open_run("e", "rows of e", "p", Charge(0.5))
     with pytest.raises(BudgetError, match="is about one row"):
         ledger.open_run("e", "labels of e", "p", Charge(0.5), about=About(ROW, LABELS))
+
+
+def test_an_account_about_parts_of_rows_stays_one_about_them() -> None:
+    """A charge about all data does not make it an account about rows: such a charge is converted."""
+    for part in (LABEL, ANSWER):
+        assert unit_of_account(About(part), is_new=True) == unit_of_account(About(part), is_new=False) == part
+        assert unit_of_account(About("patient", Protected("it", part)), is_new=True) == part
+        assert unit_of_account(About("patient", Protected("it", part)), is_new=False) == "patient"
 
 
 def test_a_unit_can_be_named_until_something_is_charged() -> None:
