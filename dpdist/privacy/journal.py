@@ -291,4 +291,7 @@ def encoded(value: np.ndarray) -> tuple[str, str, bytes]:
 
 def decoded(dtype: str, shape: str, data: bytes) -> np.ndarray:
     """The released value, bit for bit."""
-    return np.frombuffer(data, dtype).reshape(json.loads(shape)).astype(np.dtype(dtype).newbyteorder("="))
+    try:
+        return np.frombuffer(data, dtype).reshape(json.loads(shape)).astype(np.dtype(dtype).newbyteorder("="))
+    except (ValueError, TypeError):
+        raise LedgerError("a released value in the journal is damaged: restore a backup of it") from None

@@ -46,6 +46,10 @@ _FIXES = {
 }
 
 
+_FAILURES = (sqlite3.Error, UnicodeDecodeError)
+"""What SQLite raises; the second where it quotes the damaged name of a table, which Python reads as text."""
+
+
 def utc_now() -> str:
     """The time in UTC as ISO 8601 with microseconds."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
@@ -108,13 +112,14 @@ class Database:
                     f"the directory of {path} cannot be created ({error.strerror}): "
                     "name a directory this account may write"
                 ) from error
+            refuse_left_log(path)
         try:
             # Autocommit mode: transactions are begun and ended by this class only. The lock makes sharing safe.
             self._connection = sqlite3.connect(path, BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
             self._configure()
             if path != MEMORY:
                 self._inode = _inode(path)
-        except (sqlite3.Error, OSError) as error:
+        except (*_FAILURES, OSError) as error:
             raise self._explained(error) from error
         try:
             if schema is not None:
@@ -177,7 +182,7 @@ class Database:
                         if self._connection.in_transaction:
                             self._connection.execute("ROLLBACK")
                     raise
-            except sqlite3.Error as error:
+            except _FAILURES as error:
                 raise self._explained(error) from error
 
     def _check_file(self) -> None:
@@ -227,6 +232,27 @@ class Database:
             self._connection.close()
 
 
+def refuse_left_log(path: str) -> None:
+    """Raise `LedgerError` where a file is gone and its write-ahead log is still there.
+
+    The log has what was written last. SQLite would delete it with a new file, and read it into one that is put there.
+    """
+    log = f"{path}-wal"  # asked for first: who makes a new file makes the log after it
+    if _size(log) and not _size(path):
+        raise LedgerError(
+            f"{path} is gone or empty, and its write-ahead log {log} is still there, with what was written last: put "
+            "the file back beside its log. If it was moved away, move the log after it; if it is lost, move the log "
+            "away, and keep it"
+        )
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
 def _inode(path: str) -> tuple[int, int]:
     status = os.stat(path)
     return status.st_dev, status.st_ino
@@ -234,4 +260,6 @@ def _inode(path: str) -> tuple[int, int]:
 
 def _primary_code(error: Exception) -> int:
     """SQLite's error code without its extension; 0 for an error that is not SQLite's."""
+    if isinstance(error, UnicodeDecodeError) or "Could not decode to UTF-8" in str(error):
+        return sqlite3.SQLITE_CORRUPT
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

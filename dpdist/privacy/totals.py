@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dpdist.errors import BudgetError
+from dpdist.errors import BudgetError, LedgerError
 
 if TYPE_CHECKING:
     from dpdist.privacy.filter import Charge
@@ -112,9 +112,12 @@ def decoded(text: str | None) -> Sums:
     """What `encoded` wrote; nothing spent where there is nothing."""
     if text is None:
         return NOTHING
-    parts = json.loads(text)
-    mu_squared = None if parts["mu_squared"] is None else _whole(parts["mu_squared"])
-    return Sums(_whole(parts["epsilon"]), _whole(parts["delta"]), mu_squared)
+    try:
+        parts = json.loads(text)
+        mu_squared = None if parts["mu_squared"] is None else _whole(parts["mu_squared"])
+        return Sums(_whole(parts["epsilon"]), _whole(parts["delta"]), mu_squared)
+    except (ValueError, KeyError, TypeError, OverflowError):
+        raise LedgerError("what was spent is on file and cannot be read, it is damaged: restore a backup") from None
 
 
 def _parts(exact: Fraction) -> list[float]:
