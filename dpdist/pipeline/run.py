@@ -133,9 +133,9 @@ def _directory(
     try:
         yield place
     except BaseException:
-        # who cannot read the ledger cannot say that nothing was charged
+        # who cannot read the ledger cannot say that nothing was charged; nor can a ledger that was taken back meanwhile
         with contextlib.suppress(LedgerError), hurried():
-            if not is_charged(ledger, place.run_id):
+            if place.head is None and not is_charged(ledger, place.run_id):
                 place.withdraw()
         raise
 

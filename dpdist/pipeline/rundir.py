@@ -105,11 +105,8 @@ class RunDirectory:
         return self.head
 
     def remember(self, head: Head, receipt: Mapping[str, Any] | None = None) -> None:
-        """Keep where the ledger stands now, and what it charged.
-
-        It was checked against what is remembered, so it has not gone back.
-        """
-        if head == self.head:
+        """Keep where the ledger stands now, and what it charged, unless more is known."""
+        if self.head is not None and self.head.ledger == head.ledger and self.head.number >= head.number:
             return
         budget = {**self._record["budget"], "head": head.to_dict()}
         if receipt is not None:

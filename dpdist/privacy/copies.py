@@ -29,7 +29,7 @@ from dpdist.privacy.ledger_records import ANY_RUN, check_sums
 from dpdist.privacy.migrations import Schema, bring_up_to_date
 from dpdist.privacy.postgres import has_table, is_address
 from dpdist.privacy.recall import Memory, Recalled, recall
-from dpdist.privacy.sqlite import Database
+from dpdist.privacy.sqlite import Database, refuse_left_log
 
 _LEDGER, _JOURNAL = ledger_tables.SCHEMA, journal.SCHEMA
 _NEWEST = "SELECT written_at FROM dpdist_heads ORDER BY number DESC LIMIT 1"
@@ -92,8 +92,8 @@ def put_back(copy: str | None, path: str, memories: Sequence[Memory], why: str) 
     there = has_table(path, _LEDGER.table) if is_address(path) else os.path.lexists(path)
     if there and copy is not None:
         raise LedgerError(
-            f"there is something at {path}, which may know of charges that the copy does not: move it away (or name an "
-            "empty database), and keep it"
+            f"there is something at {path}, which may know of charges that the copy does not: move it away, with its "
+            "write-ahead log (or name an empty database), and keep it"
         )
     if there:
         return _recall_in_place(path, memories, why)
@@ -219,6 +219,7 @@ def _pieces(source: Any, table: str) -> Iterator[Any]:
 @contextlib.contextmanager
 def _finished(path: str) -> Iterator[str]:
     """A name beside ``path`` to write to; it gets its own name once it is complete."""
+    refuse_left_log(path)
     unfinished = f"{path}.{secrets.token_hex(4)}.unfinished"
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dpdist.errors import Fenced, LedgerError
+from dpdist.errors import Fenced, Forgotten, LedgerError
 from dpdist.privacy.damage import as_written
 from dpdist.privacy.heads import Head, Witness
 from dpdist.privacy.migrations import Schema
@@ -265,7 +265,13 @@ class RunJournal:
     def _check(self, db: Any) -> None:
         if self._closed:
             raise LedgerError(f"run {self.run_id!r} was closed here: open it again to go on")
-        epoch = db.execute(_EPOCH, (self.run_id,)).fetchone()[0]
+        row = db.execute(_EPOCH, (self.run_id,)).fetchone()
+        if row is None:
+            raise Forgotten(
+                f"the journal has forgotten the run {self.run_id!r}, which is open: it was emptied or restored from a "
+                "copy meanwhile. Restore its newest state. Nothing was drawn"
+            )
+        epoch = row[0]
         if epoch != self.epoch:
             raise Fenced(
                 f"run {self.run_id!r} was taken over by a newer process (epoch {epoch}, this one has {self.epoch}): "

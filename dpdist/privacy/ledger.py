@@ -16,8 +16,8 @@ import getpass
 import math
 import os
 import socket
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from dpdist.errors import BudgetError, Forgotten, LedgerError
 from dpdist.objects import is_object_store
 from dpdist.privacy.budget import Budget, Neighbours, check_account
 from dpdist.privacy.filter import Charge, Composition, Limit, check_fits, check_suits
-from dpdist.privacy.heads import Witness, advance
+from dpdist.privacy.heads import Head, Witness, advance, check_head, read_head
 from dpdist.privacy.journal import AnyJournal, Journal, ReleasedValues, RunJournal
 from dpdist.privacy.ledger_accounts import (
     SET_UNIT,
@@ -70,6 +70,8 @@ from dpdist.privacy.sqlite import MEMORY, open_store, utc_now
 from dpdist.privacy.totals import Balance
 from dpdist.privacy.tracebacks import forgetful
 from dpdist.privacy.units import ROWS, About, counted, group_size
+
+Result = TypeVar("Result")
 
 
 class Ledger(LedgerReader):
@@ -128,6 +130,7 @@ class Ledger(LedgerReader):
         self.witnesses = tuple(witnesses)
         self._journal = self.path if journal is None else os.fspath(journal)
         self._db = open_store(self.path, SCHEMA)
+        self._seen: Head | None = None
 
     @classmethod
     def existing(cls, path: str | os.PathLike[str] | None = None) -> Ledger:
@@ -159,6 +162,20 @@ class Ledger(LedgerReader):
         if "journal" in vars(self):
             self.journal.close()
         self._db.close()
+
+    def _write(self, work: Callable[[Any], Result]) -> Result:
+        """Let `work` change the ledger, unless it has forgotten what this object wrote.
+
+        A database can be taken back while it is in use: a server fails over to a copy that lags behind.
+        """
+
+        def checked(db: Any) -> tuple[Result, Head]:
+            if self._seen is not None:
+                check_head(db, self.path, self._seen, "this process")
+            return work(db), read_head(db)
+
+        result, self._seen = self._db.write(checked)
+        return result
 
     # -- limits ---------------------------------------------------------------------------------------------------
 
@@ -214,7 +231,7 @@ class Ledger(LedgerReader):
             advance(db, "limit", account)
             add_limit(db, account, limit)
 
-        self._db.write(change)
+        self._write(change)
 
     # -- charges --------------------------------------------------------------------------------------------------
 
@@ -304,7 +321,7 @@ class Ledger(LedgerReader):
             db.execute(ADD_RUN, (*names, *price, *made, *balance_columns(balance)))
             return RunCharge(dataset_id, run_id, digest, paid, now, resumed=False)
 
-        return self._db.write(charge_once)
+        return self._write(charge_once)
 
     def record_release(
         self,
@@ -361,7 +378,7 @@ class Ledger(LedgerReader):
             db.execute(ADD_RELEASE, dataclasses.astuple(new))
             return True
 
-        return self._db.write(append)
+        return self._write(append)
 
     @forgetful
     def commit(self, run: ReleasedValues, release_id: str, value: np.ndarray) -> np.ndarray:
@@ -384,27 +401,34 @@ class Ledger(LedgerReader):
                 self._commit(db, run.run_id, release_id)
                 return stored
 
-            return self._db.write(both)
+            return self._write(both)
         stored = run.put(release_id, value)
         self.confirm(run.run_id, release_id)
         return stored
 
-    def confirm(self, run_id: str, release_id: str) -> None:
-        """Write down that a release has a value in its journal, unless that is on file; call it before it is used."""
+    def confirm(self, run_id: str, release_id: str) -> int:
+        """Write down that a release has a value in its journal, unless that is on file; call it before it is used.
+
+        Returns the number of the head with which the value began to count.
+        """
         on_file = self._db.read(lambda db: db.execute(COMMITTED, (release_id,)).fetchone())
         if on_file is None or on_file[1] is None:
-            self._db.write(lambda db: self._commit(db, run_id, release_id))
+            return self._write(lambda db: self._commit(db, run_id, release_id))
+        return int(on_file[1])
 
-    def _commit(self, db: Any, run_id: str, release_id: str) -> None:
+    def _commit(self, db: Any, run_id: str, release_id: str) -> int:
         on_file = db.execute(COMMITTED, (release_id,)).fetchone()
         if on_file is None:
             raise Forgotten(
                 f"the journal has a value of the run {run_id!r} that the ledger {self.path} never announced: the "
                 "ledger was restored from a copy, or replaced. Restore its newest state. Nothing was drawn"
             )
-        if on_file[1] is None:
-            check_is_here(db, run_record(db.execute(RUN, (run_id,)).fetchone()).account, self.path)
-            db.execute(COMMIT, (advance(db, "commit", release_id).number, release_id))
+        if on_file[1] is not None:
+            return int(on_file[1])
+        check_is_here(db, run_record(db.execute(RUN, (run_id,)).fetchone()).account, self.path)
+        number = advance(db, "commit", release_id).number
+        db.execute(COMMIT, (number, release_id))
+        return number
 
     def resume(
         self, dataset_id: str, run_id: str, digest: str, charge: Charge, journal: AnyJournal, about: About = ROWS
@@ -448,7 +472,7 @@ class Ledger(LedgerReader):
                 enter_journal(db, name, journal.path)
                 db.execute(BIND, (name, run_id))
 
-            self._db.write(bind)
+            self._write(bind)
         return True
 
     def keeps(self, journal: AnyJournal) -> bool:

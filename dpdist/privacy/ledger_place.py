@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dpdist.errors import LedgerError
 from dpdist.privacy.postgres import has_table, is_address
+from dpdist.privacy.sqlite import refuse_left_log
 
 
 def default_path() -> str:
@@ -34,13 +35,15 @@ def check_is_ledger(named: str) -> None:
                 "limit that is set; if there were runs, name the database they used"
             )
         return
+    refuse_left_log(named)
     if not os.path.isfile(named):
         raise LedgerError(
             f"there is no ledger at {named}. It is made by the first run, or by the first limit that is set; if "
             "there were runs, name the file they used or set DPDIST_LEDGER to it"
         )
     tables = None
-    with contextlib.suppress(sqlite3.Error):  # a damaged or locked file is explained by the opening below
+    # a damaged or locked file is explained by the opening below; names of tables are read as text
+    with contextlib.suppress(sqlite3.Error, UnicodeDecodeError):
         address = f"file:{urllib.parse.quote(os.path.abspath(named))}?mode=ro"
         with contextlib.closing(sqlite3.connect(address, uri=True, timeout=0)) as connection:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}

@@ -10,7 +10,7 @@ it ended after                          who goes on finds       and
 the charge                              the charge              pays nothing and draws
 the announcement                        no value                draws: nobody saw a first draw
 the value was stored                    a value                 commits that value and uses it
-the commitment                          a value, committed      uses it
+the commitment                          a value, committed      tells the nearest witness and uses it
 ======================================  ======================  ====================================================
 
 Nothing of this leads to a value without its announcement, a committed release without its value, a value of a run that
@@ -75,6 +75,8 @@ class PaidRun:
         self._witnesses = tuple(witnesses)
         self._run: ReleasedValues | None = None
         self._terms: tuple[str, Charge, About] | None = None
+        self._told = -1
+        """The number of the newest head that the first witness knows."""
 
     def open(self, digest: str, charge: Charge, about: About = ROWS) -> None:
         """See that the run can be charged, or go on, and take it over; nothing is charged and no row has to be read.
@@ -94,6 +96,8 @@ class PaidRun:
         for witness in self._everybody():
             if (head := witness.remembered(ledger.id)) is not None:
                 ledger.check_remembered(head, witness.called, self._account)
+                if witness in self._witnesses[:1] and head.ledger == ledger.id:
+                    self._told = head.number
         if ledger.is_empty() and not ledger.keeps(journal) and (head := journal.other(ledger.id)) is not None:
             ledger.check_remembered(head, journal.called, self._account)  # it took the place of a ledger that was lost
         if not ledger.resume(self._dataset_id, self.run_id, digest, charge, journal, about):
@@ -127,8 +131,8 @@ class PaidRun:
     def value(self, release_id: str) -> np.ndarray | None:
         """The value of a release that was drawn before; None if there is none. It is committed from now on."""
         value = self._opened().get(release_id)
-        if value is not None:
-            self._ledger.confirm(self.run_id, release_id)
+        if value is not None and self._ledger.confirm(self.run_id, release_id) > self._told:
+            self._tell(self._witnesses[:1])  # who committed it had no time to
         return value
 
     def announce(
@@ -174,6 +178,7 @@ class PaidRun:
             head = self._ledger.head()
             for witness in witnesses:
                 witness.remember(head, receipt)
+            self._told = head.number
 
     def _opened(self) -> ReleasedValues:
         assert self._run is not None

@@ -37,7 +37,6 @@ _DAMAGED = "it is damaged: restore a backup; do not delete it, that would forget
 _CHECKED_TABLES = """SELECT name FROM sqlite_master
     WHERE type = 'table' AND name LIKE 'dpdist!_%' ESCAPE '!' AND name != 'dpdist_values'"""
 _FIXES = {
-    0: _DAMAGED,  # a text that is none
     sqlite3.SQLITE_ERROR: "its tables are not as dpdist made them: restore a backup; do not delete it",
     sqlite3.SQLITE_READONLY: "it is read-only: give this account the right to write the file and its directory",
     sqlite3.SQLITE_PERM: "access was refused: give this account the right to write the file and its directory",
@@ -49,6 +48,10 @@ _FIXES = {
     sqlite3.SQLITE_IOERR: "the disk failed to read or write: check it, then start the same run again",
     sqlite3.SQLITE_TOOBIG: "a value is larger than SQLite stores (about 1 GB): release it in several pieces",
 }
+
+
+_FAILURES = (sqlite3.Error, UnicodeDecodeError)
+"""What SQLite raises; the second where it quotes the damaged name of a table, which Python reads as text."""
 
 
 def utc_now() -> str:
@@ -113,6 +116,7 @@ class Database:
                     f"the directory of {path} cannot be created ({error.strerror}): "
                     "name a directory this account may write"
                 ) from error
+            refuse_left_log(path)
         try:
             # Autocommit mode: transactions are begun and ended by this class only. The lock makes sharing safe.
             self._connection = sqlite3.connect(path, BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
@@ -122,7 +126,7 @@ class Database:
             self._configure()
             if path != MEMORY:
                 self._inode = _inode(path)
-        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+        except (*_FAILURES, OSError) as error:
             raise self._explained(error) from error
         try:
             if schema is not None:
@@ -203,7 +207,7 @@ class Database:
                         if self._connection.in_transaction:
                             self._connection.execute("ROLLBACK")
                     raise
-            except sqlite3.Error as error:
+            except _FAILURES as error:
                 raise self._explained(error) from error
 
     def _check_file(self) -> None:
@@ -253,6 +257,27 @@ class Database:
             self._connection.close()
 
 
+def refuse_left_log(path: str) -> None:
+    """Raise `LedgerError` where a file is gone and its write-ahead log is still there.
+
+    The log has what was written last. SQLite would delete it with a new file, and read it into one that is put there.
+    """
+    log = f"{path}-wal"  # asked for first: who makes a new file makes the log after it
+    if _size(log) and not _size(path):
+        raise LedgerError(
+            f"{path} is gone or empty, and its write-ahead log {log} is still there, with what was written last: put "
+            "the file back beside its log. If it was moved away, move the log after it; if it is lost, move the log "
+            "away, and keep it"
+        )
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
 def _inode(path: str) -> tuple[int, int]:
     status = os.stat(path)
     return status.st_dev, status.st_ino
@@ -260,4 +285,6 @@ def _inode(path: str) -> tuple[int, int]:
 
 def _primary_code(error: Exception) -> int:
     """SQLite's error code without its extension; 0 for an error that is not SQLite's."""
+    if isinstance(error, UnicodeDecodeError) or "Could not decode to UTF-8" in str(error):
+        return sqlite3.SQLITE_CORRUPT
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

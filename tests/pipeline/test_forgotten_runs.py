@@ -121,6 +121,29 @@ def test_a_ledger_restored_from_a_copy_draws_nothing_again(copied_at, stopped_at
     assert seen.items() <= on_file(ledger).items() and len(charges(ledger)) == 1
 
 
+@in_a_directory
+@pytest.mark.parametrize("back_to", ["the charge", "before the charge"])
+def test_a_ledger_that_is_taken_back_during_a_run_ends_it_and_its_record_stays(back_to, job, tmp_path, out):
+    ledger = tmp_path / "ledger.sqlite"
+
+    def take_back() -> None:
+        with contextlib.closing(sqlite3.connect(ledger)) as other:
+            tables = ["dpdist_values", "dpdist_releases"]
+            for table in tables if back_to == "the charge" else [*tables, "dpdist_epochs", "dpdist_runs"]:
+                other.execute(f"DELETE FROM {table}")
+            other.execute(f"DELETE FROM dpdist_heads WHERE number > {int(back_to == 'the charge')}")
+            other.commit()
+
+    forgot = "is older than what this process remembers|the journal has forgotten the run"
+    with pytest.raises(LedgerError, match=forgot), at_release(3, take_back):
+        run_job(job())
+    record = json.loads(Path(out, "run.json").read_text())
+    assert record["budget"]["head"]["number"] == 4 and record["budget"]["receipt"]["run_id"] == record["run_id"]
+    with pytest.raises(LedgerError, match=r"is older than what the run in .* remembers"):
+        run_job(job(), resume=True)
+    assert not on_file(ledger)
+
+
 def test_a_copy_that_went_on_is_noticed(job, tmp_path, out):
     ledger, copy = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite"
     with at_release(2, lambda: copied(ledger, copy)):

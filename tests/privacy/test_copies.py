@@ -368,6 +368,43 @@ def test_a_restore_replaces_no_ledger(place):
     assert "may know of charges that the copy does not" in refused and spent("d") == 1.0
 
 
+def charge_and_die(path: str) -> None:
+    ledger = Ledger(path)
+    for i in range(5):
+        ledger.open_run("d", f"late {i}", "p", Charge(0.5))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_log_of_a_ledger_that_was_moved_away_is_not_read_into_another_one(folder, monkeypatch):
+    """A process that is killed leaves its last charges in the write-ahead log, beside the file."""
+    monkeypatch.setenv("DPDIST_LEDGER", str(folder / "ledger.sqlite"))
+    with contextlib.closing(Ledger()) as ledger:
+        ledger.open_run("d", "a", "p", Charge(0.5))
+    backup()
+    killed = PROCESSES.Process(target=charge_and_die, args=(str(folder / "ledger.sqlite"),))
+    killed.start()
+    killed.join(60)
+    os.rename("ledger.sqlite", "moved.sqlite")
+    log = Path("ledger.sqlite-wal").read_bytes()
+    for refused in (
+        restore("copy.sqlite", "--nothing-since", code=2),
+        dpdist("budget", "set", "d", "--new", "--epsilon", "3", "--delta", "0", code=2),
+        dpdist("budget", "show", code=2),
+        dpdist("budget", "backup", "ledger.sqlite", "--ledger", "copy.sqlite", code=2),
+    ):
+        assert "its write-ahead log" in refused.stderr and "move the log after it" in refused.stderr
+    Path("ledger.sqlite").touch()
+    with pytest.raises(LedgerError, match="its write-ahead log"):
+        Ledger()
+    Path("ledger.sqlite").unlink()
+    assert Path("ledger.sqlite-wal").read_bytes() == log
+    os.rename("ledger.sqlite-wal", "moved.sqlite-wal")
+    with contextlib.closing(Ledger("moved.sqlite")) as moved:
+        assert moved.spent("d").epsilon == 3.0
+    restore("copy.sqlite", "--nothing-since")
+    assert spent("d") == 0.5
+
+
 def damaged(name: str) -> str:
     """A copy that is none."""
     data = bytearray(Path("copy.sqlite").read_bytes())

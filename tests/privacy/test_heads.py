@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 
 from dpdist.errors import LedgerError
+from dpdist.pipeline.rundir import RunDirectory
 from dpdist.privacy.budget import Budget
 from dpdist.privacy.filter import Charge
 from dpdist.privacy.heads import Head
 from dpdist.privacy.journal import AnyJournal, Journal
 from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.object_journal import ObjectJournal
+from dpdist.privacy.paid_run import PaidRun
 from tests.postgres import PostgresServer
 from tests.s3 import BUCKET
 
@@ -91,10 +93,50 @@ def test_a_database_server_restored_from_a_copy_of_its_disk_is_noticed() -> None
         server.back_up()
         seen = charged(server.address, "b")
         server.restore()
-        with contextlib.closing(Ledger(server.address)) as ledger, pytest.raises(LedgerError, match="is older than"):
-            ledger.check_remembered(seen, "the dataset rows.zarr")
+        with contextlib.closing(Ledger(server.address)) as ledger:
+            with pytest.raises(LedgerError, match="is older than"):
+                ledger.check_remembered(seen, "the dataset rows.zarr")
+            # taken back while it is in use, as by a failover to a copy that lags behind
+            for run_id in ("b", "c"):
+                ledger.open_run("d", run_id, "plan", Charge(0.5))
+            server.restore()
+            for _ in range(2):
+                with pytest.raises(LedgerError, match="is older than what this process remembers"):
+                    ledger.open_run("d", "c", "plan", Charge(0.5))
+            assert [run.run_id for run in ledger.history("d")] == ["a"]
     finally:
         server.remove()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_value_whose_commitment_was_not_told_is_told_by_whoever_uses_it(tmp_path: Path, apart: bool) -> None:
+    """Ended between the commitment and the telling, gone on with, and then ledger and journal are taken back."""
+    files = [tmp_path / name for name in ("l.sqlite", *(["j.sqlite"] if apart else []))]
+
+    @contextlib.contextmanager
+    def going_on() -> Iterator[tuple[Ledger, PaidRun]]:
+        with contextlib.closing(Ledger(files[0], journal=files[-1])) as ledger:
+            asked = {"asked": {}, "budget": {"ledger": None, "journal": None}}
+            place = RunDirectory(f"{tmp_path}/out", asked, resume=True)
+            run = PaidRun(ledger, ledger.journal, "d", place.run_id, witnesses=[place])
+            run.open("plan", Charge(0.5))
+            yield ledger, run
+            run.close()
+
+    announced = ("r/0", 0, "sum", "Gaussian", 1.0, 1.0, "gaussian 1")
+    with going_on() as (_, run):
+        run.charge("label")
+    for file in files:
+        shutil.copyfile(file, f"{file}.copy")
+    with going_on() as (ledger, run):
+        run.announce(*announced)
+        ledger.commit(ledger.journal.open(run.run_id), "r/0", np.ones(1))  # and nobody is told
+    with going_on() as (_, run):
+        assert run.value("r/0") == np.ones(1)
+    for file in files:
+        shutil.copyfile(f"{file}.copy", file)
+    with pytest.raises(LedgerError, match=r"is older than what the run in .* remembers"), going_on() as (_, run):
+        run.announce(*announced)
 
 
 @pytest.fixture(params=["file", "bucket"])

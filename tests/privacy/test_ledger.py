@@ -407,6 +407,24 @@ def test_a_file_that_is_not_a_ledger_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("bit", [0x80, 0x02])
+@pytest.mark.parametrize("text", [b"dpdist_runs", b"CREATE TABLE", b"epsilon", b"mu_squared", b'": [0.5'])
+def test_one_flipped_bit_of_its_text_is_one_error_or_none(tmp_path: Path, text: bytes, bit: int) -> None:
+    path = tmp_path / "l.sqlite"
+    with contextlib.closing(Ledger(path)) as ledger:
+        ledger.open_run("d", "r", "p", Charge(0.5))
+    whole, refused, at = path.read_bytes(), 0, -1
+    while (at := whole.find(text, at + 1)) >= 0:
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :])
+        try:
+            with contextlib.closing(Ledger.existing(path)) as ledger:
+                assert ledger.spent("d").epsilon == 0.5
+        except LedgerError as error:
+            assert any(word in str(error) for word in ("damaged", "no ledger of dpdist", "no such column"))
+            refused += 1
+    assert refused
+
+
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "l.sqlite"
     ledger = Ledger(path)
