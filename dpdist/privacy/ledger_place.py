@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dpdist.errors import LedgerError
 from dpdist.privacy.postgres import has_table, is_address
+from dpdist.privacy.sqlite import LEDGER_OR_JOURNAL, check_is_file_name
 
 
 def default_path() -> str:
@@ -34,6 +35,7 @@ def check_is_ledger(named: str) -> None:
                 "limit that is set; if there were runs, name the database they used"
             )
         return
+    check_is_file_name(named, LEDGER_OR_JOURNAL)
     if not os.path.isfile(named):
         raise LedgerError(
             f"there is no ledger at {named}. It is made by the first run, or by the first limit that is set; if "

@@ -33,6 +33,9 @@ _ASK_AGAIN = 0.0005
 MEMORY = ":memory:"
 """Path of a database that lives as long as its object: for data in memory and for tests."""
 
+LEDGER_OR_JOURNAL = "a file or postgresql://USER@HOST/DATABASE (for a journal also s3://BUCKET/PREFIX)"
+"""What a ledger or a journal can be, for messages."""
+
 _FIXES = {
     sqlite3.SQLITE_READONLY: "it is read-only: give this account the right to write the file and its directory",
     sqlite3.SQLITE_PERM: "access was refused: give this account the right to write the file and its directory",
@@ -49,6 +52,13 @@ _FIXES = {
 def utc_now() -> str:
     """The time in UTC as ISO 8601 with microseconds."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def check_is_file_name(path: str, expected: str) -> None:
+    """Refuse an address of what nothing is kept in: as a file it would be one below a directory called ``s3:``."""
+    kind, separator, _ = path.partition("://")
+    if separator:  # the address may carry a password
+        raise LedgerError(f"expected {expected}, got an address that begins with {kind + separator!r}")
 
 
 class Store(Migratable, Protocol):
@@ -95,6 +105,7 @@ class Database:
     def __init__(self, path: str, schema: Schema | None) -> None:
         if not path:
             raise LedgerError('a ledger or journal needs a file name, got ""; use ":memory:" for one that is not kept')
+        check_is_file_name(path, LEDGER_OR_JOURNAL)
         self.path = path
         self._lock = threading.RLock()
         self._pid = os.getpid()
