@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import click
 
-from dpdist.cli.output import deliver
+from dpdist.cli.output import deliver, moment
 
 ledger_option = click.option(
     "--ledger",
@@ -39,7 +39,8 @@ def backup(copy: str, ledger: str | None) -> None:
 
     path = default_path() if ledger is None else ledger
     done = back_up(path, copy)
-    lines = [f"{copy}: {path} with {done.runs:,} run{'' if done.runs == 1 else 's'}, the last entry of {done.when}."]
+    runs = f"{done.runs:,} run{'' if done.runs == 1 else 's'}"
+    lines = [f"{copy}: {path} with {runs}, the last entry of {moment(done.when)}."]
     if done.journals:
         lines.append(f"Values of its runs are kept elsewhere; copy that now: {', '.join(done.journals)}")
     deliver("\n".join(lines))
@@ -94,6 +95,12 @@ def restore(
         )
     path = default_path() if ledger is None else ledger
     memories = gather(datasets, runs, journals)
+    silent = [memory.by for memory in memories if not memory.heads and not memory.charged]
+    if len(silent) == len(memories) and not nothing_since:
+        raise click.UsageError(
+            f"nobody who was asked remembers anything of a ledger ({', '.join(silent)}): name others who may, or "
+            "answer for it that nothing was charged since (--nothing-since)"
+        )
     who = f"{getpass.getuser()}@{socket.gethostname()}"
     why = f"{who}, from {'other means' if copy is None else os.path.basename(copy)}"
     done = put_back(copy, path, memories, why + ("; nothing was charged since" if nothing_since else ""))
@@ -102,6 +109,6 @@ def restore(
         lines.append(f"Charged again: {', '.join(done.runs)}")
     if done.accounts:
         lines.append(f"Spent by runs that nobody remembers, and charged: on {', '.join(done.accounts)}")
-    if silent := [memory.by for memory in memories if not memory.heads and not memory.charged]:
+    if silent:
         lines.append(f"Remembered nothing: {', '.join(silent)}")
     deliver("\n".join(lines))

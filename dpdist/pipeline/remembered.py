@@ -54,7 +54,12 @@ def of_runs(directory: str) -> list[Memory]:
     if not os.path.isdir(directory):
         raise LedgerError(f"there is no directory {directory}; expected the output of a run, or one of several runs")
     names = [os.path.join(directory, name) for name in sorted(os.listdir(directory))]
-    return [of_run(name) for name in names if os.path.exists(os.path.join(name, RECORD))]
+    runs = [of_run(name) for name in names if os.path.exists(os.path.join(name, RECORD))]
+    if not runs:
+        raise LedgerError(
+            f"there is no run in the directory {directory}; expected the output of a run, or one of several runs"
+        )
+    return runs
 
 
 def of_run(directory: str) -> Memory:

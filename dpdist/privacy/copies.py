@@ -29,7 +29,7 @@ from dpdist.privacy.ledger_records import ANY_RUN, check_sums
 from dpdist.privacy.migrations import Schema, bring_up_to_date
 from dpdist.privacy.postgres import has_table, is_address
 from dpdist.privacy.recall import Memory, Recalled, recall
-from dpdist.privacy.sqlite import Database, refuse_left_log
+from dpdist.privacy.sqlite import LEDGER_OR_JOURNAL, Database, check_is_file_name, refuse_left_log
 
 _LEDGER, _JOURNAL = ledger_tables.SCHEMA, journal.SCHEMA
 _NEWEST = "SELECT written_at FROM dpdist_heads ORDER BY number DESC LIMIT 1"
@@ -55,6 +55,7 @@ def back_up(path: str, copy: str) -> Copied:
     LedgerError
         If there is something at ``copy`` already, or what was read does not add up; then there is no copy.
     """
+    check_is_file_name(copy, "a file for the copy")
     if os.path.lexists(copy):
         raise LedgerError(f"{copy} is there already, and a copy is never overwritten: name a new file")
     with contextlib.closing(Ledger.existing(path)) as ledger, _finished(copy) as unfinished:
@@ -89,6 +90,8 @@ def put_back(copy: str | None, path: str, memories: Sequence[Memory], why: str) 
     why : str
         Kept on file: who says that this is all.
     """
+    if not is_address(path):
+        check_is_file_name(path, LEDGER_OR_JOURNAL)
     there = has_table(path, _LEDGER.table) if is_address(path) else os.path.lexists(path)
     if there and copy is not None:
         raise LedgerError(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dpdist.errors import LedgerError
 from dpdist.privacy.postgres import has_table, is_address
-from dpdist.privacy.sqlite import refuse_left_log
+from dpdist.privacy.sqlite import LEDGER_OR_JOURNAL, check_is_file_name, refuse_left_log
 
 
 def default_path() -> str:
@@ -36,6 +36,7 @@ def check_is_ledger(named: str) -> None:
             )
         return
     refuse_left_log(named)
+    check_is_file_name(named, LEDGER_OR_JOURNAL)
     if not os.path.isfile(named):
         raise LedgerError(
             f"there is no ledger at {named}. It is made by the first run, or by the first limit that is set; if "

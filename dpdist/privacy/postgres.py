@@ -235,6 +235,8 @@ def _time_limit(connection: Any) -> Iterator[None]:
 
 def _check_address(address: str) -> None:
     parts = urlsplit(address)
+    if not address.startswith(f"{parts.scheme}://"):
+        raise LedgerError(f"expected postgresql://USER@HOST/DATABASE, got {parts.scheme}: without the two slashes")
     if parts.password is not None or "password" in dict(parse_qsl(parts.query)):
         # the address itself must not appear here either
         raise LedgerError(

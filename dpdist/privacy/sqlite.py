@@ -36,6 +36,9 @@ MEMORY = ":memory:"
 _DAMAGED = "it is damaged: restore a backup; do not delete it, that would forget what was spent"
 _CHECKED_TABLES = """SELECT name FROM sqlite_master
     WHERE type = 'table' AND name LIKE 'dpdist!_%' ESCAPE '!' AND name != 'dpdist_values'"""
+LEDGER_OR_JOURNAL = "a file or postgresql://USER@HOST/DATABASE (for a journal also s3://BUCKET/PREFIX)"
+"""What a ledger or a journal can be, for messages."""
+
 _FIXES = {
     sqlite3.SQLITE_ERROR: "its tables are not as dpdist made them: restore a backup; do not delete it",
     sqlite3.SQLITE_READONLY: "it is read-only: give this account the right to write the file and its directory",
@@ -57,6 +60,13 @@ _FAILURES = (sqlite3.Error, UnicodeDecodeError)
 def utc_now() -> str:
     """The time in UTC as ISO 8601 with microseconds."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def check_is_file_name(path: str, expected: str) -> None:
+    """Refuse an address of what nothing is kept in: as a file it would be one below a directory called ``s3:``."""
+    kind, separator, _ = path.partition("://")
+    if separator:  # the address may carry a password
+        raise LedgerError(f"expected {expected}, got an address that begins with {kind + separator!r}")
 
 
 class Store(Migratable, Protocol):
@@ -103,6 +113,7 @@ class Database:
     def __init__(self, path: str, schema: Schema | None) -> None:
         if not path:
             raise LedgerError('a ledger or journal needs a file name, got ""; use ":memory:" for one that is not kept')
+        check_is_file_name(path, LEDGER_OR_JOURNAL)
         self.path = path
         self._lock = threading.RLock()
         self._pid = os.getpid()

@@ -456,6 +456,18 @@ def test_a_copy_that_is_none_is_one_error_and_restores_nothing(place, server, fo
     assert spent("d") == 25.0
 
 
+@pytest.mark.parametrize("address", ["postgresql://ann@host/copies", "s3://bucket/copy.sqlite"])
+def test_a_copy_is_a_file(folder, monkeypatch, address):
+    monkeypatch.setenv("DPDIST_LEDGER", "ledger.sqlite")
+    with contextlib.closing(Ledger()) as ledger:
+        ledger.open_run("d", "r", "p", Charge(0.5))
+    assert "expected a file for the copy" in backup(address, code=2).stderr
+    backup()
+    put = restore("copy.sqlite", "--nothing-since", "--ledger", "s3://bucket/ledger", code=2)
+    assert "expected a file or postgresql://" in put.stderr
+    assert sorted(path.name for path in folder.glob("*:")) == []
+
+
 def test_memories_of_another_ledger_and_unknown_charges_are_refused(place, server):
     data = table("rows.zarr")
     fit(data, run_id="a")
@@ -464,6 +476,7 @@ def test_memories_of_another_ledger_and_unknown_charges_are_refused(place, serve
     dpdist("budget", "set", "other.zarr", "--epsilon", "3", "--delta", "1e-5", "--ledger", "other.sqlite")
     fit(other, ledger="other.sqlite")
     lose(place, server)
+    (empty := Path("empty")).mkdir()
     refused = restore("copy.sqlite", "--dataset", "other.zarr", code=2).stderr
     assert "the dataset other.zarr belongs to the ledger with the id" in refused
     run_ = Journal("strange.sqlite").open("lost run")
@@ -474,7 +487,12 @@ def test_memories_of_another_ledger_and_unknown_charges_are_refused(place, serve
         assert restore("copy.sqlite", *words, code=2).stderr
     with pytest.raises(LedgerError):
         Ledger.existing()
-    told = restore("copy.sqlite", "--dataset", "rows.zarr").stdout
+    refused = restore("copy.sqlite", "--dataset", "rows.zarr", code=2).stderr
+    assert "remembers anything of a ledger" in refused and "--nothing-since" in refused
+    assert "no run in the directory empty" in restore("copy.sqlite", "--runs", str(empty), code=2).stderr
+    with pytest.raises(LedgerError):
+        Ledger.existing()
+    told = restore("copy.sqlite", "--dataset", "rows.zarr", "--nothing-since").stdout
     assert "Remembered nothing: the dataset rows.zarr" in told and spent(data.account) == pytest.approx(1.0)
 
 

@@ -398,6 +398,26 @@ def test_a_path_that_cannot_be_a_file(tmp_path: Path) -> None:
             Ledger(path)
 
 
+@pytest.mark.parametrize("address", ["s3://bucket/ledger", "mysql://ann:secret@host/budgets", "file:///srv/ledger"])
+def test_an_address_of_what_keeps_no_ledger_makes_no_directory(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refusal = "a file or postgresql://USER@HOST/DATABASE.*begins with '{}//'".format(address.partition("//")[0])
+    for opened in (Ledger, Ledger.existing):
+        with pytest.raises(LedgerError, match=refusal) as refused:
+            opened(address)
+        assert "secret" not in str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_address_of_a_server_needs_its_slashes() -> None:
+    for opened in (Ledger, Ledger.existing):
+        with pytest.raises(LedgerError, match="expected postgresql://USER@HOST/DATABASE") as refused:
+            opened("postgresql:/budgets")
+        assert not isinstance(refused.value, LedgerUnavailable)
+
+
 def test_a_file_that_is_not_a_ledger_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a database, but long enough to be looked at " * 50)
