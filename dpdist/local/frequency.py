@@ -8,6 +8,7 @@ method                 best for                                                 
 ``subset-selection``   up to 1000 categories: the least noise                   k bits
 ``olh``                more categories                                          a 64-bit seed and a small number
 ``oue``, ``sue``       sums that are drawn directly (``fidelity="sum"``)        k bits
+``ue``                 the same, with a p and q of your own                     k bits
 ====================== ======================================================== =======================================
 
 The laws, their variances and sources are in `dpdist.local.frequency_oracles`.
@@ -31,7 +32,7 @@ from dpdist.estimators.choices import Offered, chosen
 from dpdist.fitting.parameters import check_between, check_count
 from dpdist.local.categories import Category, Labelled
 from dpdist.local.estimator import LocalEstimator
-from dpdist.local.frequency_oracles import KRR, OLH, OUE, SUE, FrequencyOracle, Hadamard, SubsetSelection
+from dpdist.local.frequency_oracles import KRR, OLH, OUE, SUE, UE, FrequencyOracle, Hadamard, SubsetSelection
 from dpdist.local.levels import Leveled, Levels, check_levels
 from dpdist.local.method import LocalMethod
 from dpdist.local.protocol import LocalProtocol
@@ -109,9 +110,13 @@ class FrequencyMethod(LocalMethod):
     def protocols(self) -> Sequence[LocalProtocol]:
         statistic, levels = self.statement.statistic, self.statement.levels
         if levels:
-            oracle = self.oracle(statistic.size, levels[-1])
+            oracle = self.law(statistic.size, levels[-1])
             return [LocalProtocol(Leveled(statistic, levels), Levels(oracle, levels))]
-        return [LocalProtocol(statistic, self.oracle(statistic.size, float(self.public.budget.epsilon)))]
+        return [LocalProtocol(statistic, self.law(statistic.size, float(self.public.budget.epsilon)))]
+
+    def law(self, size: int, epsilon: float) -> FrequencyOracle:
+        """That of a report."""
+        return self.oracle(size, epsilon)
 
     def solve(self, oracle: Oracle) -> Mapping[str, Any]:
         total, n = self.total(oracle), self.public.n_rows
@@ -146,6 +151,27 @@ class OptimisedUnaryEncoding(FrequencyMethod):
     tag, name, oracle = "OptimisedUnaryEncoding", "oue", OUE
 
 
+@dataclass(frozen=True)
+class UnaryEncoding(FrequencyMethod):
+    """The same with public probabilities of a 1: p for the own category, q for any other.
+
+    Parameters
+    ----------
+    p : float, default 0.75
+        Chance of a 1 for the own category.
+    q : float, optional
+        Chance of a 1 for any other. Default: the smallest that epsilon allows.
+    """
+
+    tag, name, oracle = "UnaryEncoding", "ue", UE
+
+    p: float = 0.75
+    q: float | None = None
+
+    def law(self, size: int, epsilon: float) -> UE:
+        return UE(size, epsilon, self.p, self.q)
+
+
 class LocalHashing(FrequencyMethod):
     """A public random hash of the category, by k-ary response."""
 
@@ -164,7 +190,9 @@ class Subsets(FrequencyMethod):
     tag, name, oracle = "Subsets", "subset-selection", SubsetSelection
 
 
-METHODS = by_name(KAryResponse, SymmetricUnaryEncoding, OptimisedUnaryEncoding, LocalHashing, HadamardResponse, Subsets)
+METHODS = by_name(
+    KAryResponse, SymmetricUnaryEncoding, OptimisedUnaryEncoding, UnaryEncoding, LocalHashing, HadamardResponse, Subsets
+)
 """Laws of the reports, by name."""
 
 
@@ -177,7 +205,7 @@ class Histogram(LocalEstimator):
     n_categories : int, optional
         Records are whole numbers from 0 to ``n_categories - 1``; anything else is a null record.
     method : str or FrequencyMethod
-        "auto", "krr", "sue", "oue", "olh", "hadamard-response" or "subset-selection":
+        "auto", "krr", "sue", "oue", "ue", "olh", "hadamard-response" or "subset-selection":
         Law of the reports; "auto" chooses by the number of categories and epsilon (`best_oracle`).
     postprocess : {"simplex"} or None
         Replace the unbiased frequencies by the nearest ones that are not negative and sum to 1. That takes away most of

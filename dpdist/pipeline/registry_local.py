@@ -74,6 +74,7 @@ LOCAL: tuple[Method, ...] = (
     _histogram("krr", "Frequencies of categories: users send theirs, or any other", f"{_WANG}; seed 000, section 5.1"),
     _histogram("sue", "Frequencies of categories: one noisy bit for each, symmetric (basic RAPPOR)", _WANG),
     _histogram("oue", "Frequencies of categories: one noisy bit for each, asymmetric", _WANG),
+    _histogram("ue", "Frequencies of categories: one noisy bit for each, of two public probabilities", _WANG),
     _histogram("olh", "Frequencies of categories: randomised response about a hash value", _WANG),
     _histogram("hadamard-response", "Frequencies of categories: a row of a Hadamard matrix and a bit",
                "Acharya, Sun and Zhang 2019"),
