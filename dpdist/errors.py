@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 
 class DpdistError(Exception):
     """Base of every error that dpdist raises on purpose."""
@@ -52,3 +55,11 @@ class Fenced(DpdistError):
 
 class ClusterError(Unavailable):
     """The scheduler cannot be reached, or its workers cannot do what was asked."""
+
+
+def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line that called into the library, however many of its own frames are in between."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("dpdist", "contextlib"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)

@@ -30,7 +30,7 @@ def job(folder: Path, moment: str, address: str) -> dict[str, object]:
     return {
         "method": "dp-gd",
         "data": {"path": rows},
-        "params": {"classes": [0, 1], "row_norm": 1.0, "n_rounds": N_ROUNDS, "random_state": 1},
+        "params": {"classes": [0, 1], "row_norm": 1.0, "solver": {"n_rounds": N_ROUNDS}, "random_state": 1},
         "budget": {"epsilon": 1.0, "delta": 1e-6},
         "cluster": "threads",
         "ledger": str(folder / "ledger.sqlite"),

@@ -11,6 +11,7 @@ from scipy.stats import norm
 from sklearn.base import clone
 
 from dpdist import Dataset, Guarantee, LogisticRegression, Neighbours
+from dpdist.central import GradientDescent
 from dpdist.fitting.representation import ReadableFit, fitted_html, fitted_text, released
 from dpdist.html import Markup, card, details, escape, facts, number, percent, records, table, warning
 from dpdist.privacy.accounting import gdp_epsilon
@@ -69,7 +70,7 @@ def fitted():
     X = rng.normal(size=(500, 3))
     y = np.where(X[:, 0] > 0, "yes" + EVIL, "no")
     return LogisticRegression(
-        classes=["yes" + EVIL, "no"], row_norm=1.0, epsilon=1.0, delta=1e-6, n_rounds=3, random_state=0
+        classes=["yes" + EVIL, "no"], row_norm=1.0, epsilon=1.0, delta=1e-6, random_state=0, solver=GradientDescent(3)
     ).fit(X, y)
 
 
@@ -198,7 +199,7 @@ def test_the_mixin_reaches_prompts_and_notebooks(fitted):
     assert issubclass(LogisticRegression, ReadableFit)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 2))
-    model = LogisticRegression(classes=[0, 1], row_norm=1.0, epsilon=1.0, delta=1e-6, n_rounds=2, random_state=0)
+    model = LogisticRegression(classes=[0, 1], row_norm=1.0, epsilon=1.0, delta=1e-6, solver="gradient")
     before = repr(model)
     assert before.startswith("LogisticRegression(") and "coef_" not in before
     model.fit(X, (X[:, 0] > 0).astype(int))

@@ -20,8 +20,9 @@ on some rows than on others tells this to whoever can time a round. The built-in
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,19 +34,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.central.block_fits import BlockFit, block_fit
 from dpdist.central.combine import COMBINE, Aggregation, Request
-from dpdist.data import ROWS, Units
+from dpdist.data import Dataset, Units
 from dpdist.errors import BudgetError, DataError, MissingBound
-from dpdist.fitting.columns import features, targets
-from dpdist.fitting.computation import computation_of
-from dpdist.fitting.estimator import PrivateEstimator
-from dpdist.fitting.inputs import as_dataset
-from dpdist.fitting.outlook import Outlook, outlook
-from dpdist.fitting.parameters import check_between, check_bound, check_count, choice
-from dpdist.privacy.budget import Budget, Neighbours
-from dpdist.privacy.calibration import calibrate
-from dpdist.privacy.plan import Plan
-
-NOISE_NORM = "expected norm of the noise in the parameters; trivial is the radius, how far the centre can be off"
+from dpdist.estimators.choices import Offered, chosen
+from dpdist.estimators.estimator import Estimator
+from dpdist.fitting.parameters import check_between, check_bound
+from dpdist.method import Method, Public
+from dpdist.privacy.budget import Neighbours
 
 
 def _is_linear(model: SampleAndAggregate) -> bool:
@@ -61,7 +56,8 @@ def _regresses(model: SampleAndAggregate) -> bool:
     return _is_linear(model) and (is_regressor(model.estimator) if known else model.estimator == "least-squares")
 
 
-class SampleAndAggregate(PrivateEstimator):
+@dataclass(eq=False, repr=False)
+class SampleAndAggregate(Estimator):
     """Fit any estimator to disjoint blocks of rows, and release an aggregate of the results.
 
     Parameters
@@ -73,8 +69,10 @@ class SampleAndAggregate(PrivateEstimator):
         (``n_jobs=1``). Labels are numbers. Where a fit raises, or gives a number that is not finite or not as many
         numbers as it should, the block counts as the centre, silently: its warnings and prints are suppressed, because
         they would depend on the rows. Rows with a missing value are left out of their block.
-    combine : {"clipped-mean", "attention"}
-        The mean of the results (any number of rows), or one that most are close to (``epsilon <= 1``, many rows).
+    combine : {"clipped-mean", "attention"}, ClippedMean or Attention
+        The mean of the results (any number of rows), or one that most are close to (``epsilon <= 1``, many rows);
+        ``ClippedMean(n_blocks=100)`` sets the public number of blocks, which otherwise follows the rule in
+        `dpdist.central.combine`.
     epsilon, delta : float
         The budget of this fit. ``delta`` has to be given: far below one over the number of rows.
     radius : float
@@ -82,11 +80,6 @@ class SampleAndAggregate(PrivateEstimator):
         Required. Too small a ball pulls the result to the centre, and the noise is proportional to the radius.
     centre : array of shape (n_parameters,), optional
         Public centre of the ball. Default: 0.
-    n_blocks : int, optional
-        Public number of blocks. More blocks need less noise, but the estimator is biased on small ones. Default: by the
-        rule in `dpdist.central.combine`.
-    n_rounds : {1, 2}, optional
-        For the clipped mean: whether a first release finds the centre of a smaller ball. Default: where that pays.
     alpha : float, default 0
         Ridge penalty of the built-in fits.
     fit_intercept : bool, default True
@@ -96,7 +89,7 @@ class SampleAndAggregate(PrivateEstimator):
         ``intercept_`` where the estimator has ``fit_intercept``.
     neighbours : {"replace-one"}
         Adding a row would move all others to other places, hence to other blocks: the other relation is refused.
-    ledger, cluster, run_id, random_state, verbose
+    ledger, cluster, run_id, random_state
         As in `dpdist.central.minimizer.Minimizer`.
 
     Attributes
@@ -127,87 +120,55 @@ class SampleAndAggregate(PrivateEstimator):
     True
     """
 
-    def __init__(
-        self,
-        estimator: Any = "least-squares",
-        combine: str = "clipped-mean",
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        radius: float | None = None,
-        centre: Any = None,
-        n_blocks: int | None = None,
-        n_rounds: int | None = None,
-        alpha: float = 0.0,
-        fit_intercept: bool = True,
-        parameters: Any = None,
-        neighbours: str = "replace-one",
-        ledger: Any = None,
-        cluster: Any = None,
-        run_id: str | None = None,
-        random_state: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.estimator = estimator
-        self.combine = combine
-        self.epsilon = epsilon
-        self.delta = delta
-        self.radius = radius
-        self.centre = centre
-        self.n_blocks = n_blocks
-        self.n_rounds = n_rounds
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.parameters = parameters
-        self.neighbours = neighbours
-        self.ledger = ledger
-        self.cluster = cluster
-        self.run_id = run_id
-        self.random_state = random_state
-        self.verbose = verbose
+    offers: ClassVar[Mapping[str, Offered]] = {"combine": COMBINE}
 
-    def fit(self, X: Any, y: Any = None) -> SampleAndAggregate:
-        """Fit to arrays (``fit(X, y)``) or to a stored dataset (``fit(dataset)``)."""
-        self._check_parameters()
-        dataset = as_dataset(self, X, y)
+    estimator: Any = "least-squares"
+    combine: str | Aggregation = "clipped-mean"
+    _: KW_ONLY
+    radius: float | None = None
+    centre: Any = None
+    alpha: float = 0.0
+    fit_intercept: bool = True
+    parameters: Any = None
+    neighbours: str = "replace-one"  # type: ignore[misc]
+
+    def _dataset(self, X: Any, y: Any) -> Dataset:
+        dataset = super()._dataset(X, y)
         if dataset.arrays["y"].dtype == "str":
             raise DataError("y holds strings: expected numbers (-1 and +1 for a classifier)")
-        way = self._way(dataset.n_rows, self.n_features_in_, dataset.schema.units)
-        way.request.budget.warn_if_delta_is_large(dataset.n_rows)
-        arrays = {"X": features, "y": targets}
-        computation = computation_of(way, self.run_id, way.request.fit.nameless)
-        with self._run(dataset, arrays, way.items(), computation, align=way.block_rows) as door:
-            found = way.solve(door)
+        return dataset
+
+    def _check_units(self, units: Units) -> None:
+        units.need_counted("sample-and-aggregate deals rows to blocks by their position")
+
+    def _decided(self, public: Public, **beside: Any) -> Aggregation:
+        assert self.radius is not None
+        fit, method = self._block_fit(), chosen("combine", self.combine, COMBINE, auto=False)
+        if method.n_blocks is not None and method.n_blocks > public.n_units:
+            unit = public.units.name
+            raise BudgetError(
+                f"n_blocks={method.n_blocks} blocks of at least one {unit} need as many {unit}s, got {public.n_units}"
+            )
+        p = fit.n_parameters(public.n_features)
+        found: Aggregation = method.decide(public, Request(fit, p, float(self.radius), self._public_centre(p)))
+        return found
+
+    def _nameless(self, method: Method) -> str:
+        return str(method.statement.fit.nameless)
+
+    def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:
+        assert isinstance(method, Aggregation)
+        found = fitted["estimate"]
         if _is_linear(self):
-            intercept = way.request.fit.intercept
+            intercept = method.statement.fit.intercept
             self.coef_ = found[: len(found) - intercept]
             self.intercept_ = float(found[-1]) if intercept else 0.0
         else:
             self.estimate_ = found
-        self.n_blocks_ = way.n_blocks
-        self.n_iter_ = way.n_rounds
-        return self
+        self.n_blocks_, self.n_iter_ = method.blocks, method.rounds
 
-    def plan(self, n_rows: int, n_features: int, units: Units = ROWS) -> Plan:
-        """What a fit would release, with which noise: from public numbers, without any data."""
-        way = self._public_way(n_rows, n_features, units)
-        return calibrate(way.items(), way.request.budget)
-
-    def sensitivities(self, n_rows: int, n_features: int, units: Units = ROWS) -> dict[str, float]:
-        """How much one unit can move each line of the plan."""
-        queries = self._public_way(n_rows, n_features, units).queries()
-        return {name: q.unit_sensitivity(Neighbours.REPLACE_ONE, None, units) for name, q in queries.items()}
-
-    def outlook(self, n_rows: int, n_features: int, units: Units = ROWS) -> Outlook:
-        """What to expect of a fit: predicted from public numbers, and what it would take where that is bad."""
-        request = self._public_way(n_rows, n_features, units).request
-        kind = COMBINE[self.combine]
-
-        def predict(n: int, epsilon: float) -> float | None:
-            way = kind.of(replace(request, n_rows=n, budget=replace(request.budget, epsilon=epsilon)))
-            return way.predicted_error(calibrate(way.items(), way.request.budget))
-
-        return outlook(predict, request.radius, NOISE_NORM, n_rows, request.budget.epsilon, request.budget.delta)
+    def _trivial_error(self, method: Method) -> float | None:
+        return self.radius
 
     @available_if(_classifies)
     def decision_function(self, X: Any) -> NDArray[np.float64]:
@@ -240,29 +201,6 @@ class SampleAndAggregate(PrivateEstimator):
     def _block_fit(self) -> BlockFit:
         return block_fit(self.estimator, self.alpha, self.fit_intercept, self.parameters)
 
-    def _public_way(self, n_rows: int, n_features: int, units: Units = ROWS) -> Aggregation:
-        self._check_parameters()
-        check_count("n_rows", n_rows)
-        check_count("n_features", n_features)
-        return self._way(n_rows, n_features, units)
-
-    def _way(self, n_rows: int, n_features: int, units: Units) -> Aggregation:
-        """How a dataset of that shape is aggregated; every public choice is made here."""
-        assert self.radius is not None and self.delta is not None
-        units.need_counted("sample-and-aggregate deals rows to blocks by their position")
-        fit = self._block_fit()
-        p = fit.n_parameters(n_features)
-        request = Request(
-            fit, n_rows, p, Budget(self.epsilon, self.delta), float(self.radius), self._public_centre(p), self.n_blocks,
-            self.n_rounds, units.max_rows,
-        )  # fmt: skip
-        if self.n_blocks is not None and self.n_blocks > request.n_units:
-            raise BudgetError(
-                f"n_blocks={self.n_blocks} blocks of at least one {units.name} need as many {units.name}s, got "
-                f"{request.n_units}"
-            )
-        return COMBINE[self.combine].of(request)
-
     def _public_centre(self, size: int) -> tuple[float, ...] | None:
         if self.centre is None:
             return None
@@ -281,7 +219,7 @@ class SampleAndAggregate(PrivateEstimator):
                 "sample-and-aggregate is private for neighbours='replace-one' only: blocks are dealt by position, and "
                 "adding or removing a row moves all rows behind it into other blocks"
             )
-        choice("combine", self.combine, list(COMBINE))
+        chosen("combine", self.combine, COMBINE, auto=False)
         if self.radius is None:
             raise MissingBound(
                 "radius is missing: pass a public bound on the norm of the parameters (their distance from centre), "
@@ -291,7 +229,3 @@ class SampleAndAggregate(PrivateEstimator):
         check_between("alpha", self.alpha, 0.0)
         if not self.delta:
             raise BudgetError("delta is missing: the noise is Gaussian and needs delta > 0, far below 1/n_rows (1e-6)")
-        if self.n_blocks is not None:
-            check_count("n_blocks", self.n_blocks)
-        if self.n_rounds not in (None, 1, 2):
-            raise BudgetError(f"n_rounds must be 1 or 2, got {self.n_rounds!r}")

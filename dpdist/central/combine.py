@@ -1,16 +1,16 @@
 """The two ways to aggregate the results of blocks: what each asks of the rows, and what it makes of the releases.
 
 For `dpdist.central.aggregate.SampleAndAggregate`. Everything is decided from public numbers, as in a
-`dpdist.central.course.Course`.
+`dpdist.method.Method`.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,15 @@ from dpdist.constraints import L2Ball
 from dpdist.data import Units
 from dpdist.engine.query import Block, Query
 from dpdist.errors import BudgetError
-from dpdist.fitting.door import Door
+from dpdist.fitting.parameters import check_count
 from dpdist.kernels.clip import clip_l2
 from dpdist.kernels.grid import grid_for, to_units
+from dpdist.method import DECIDED, Line, Method, Oracle, Public, by_name
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.attention import MOST_EPSILON, CentreOfAttention
-from dpdist.privacy.budget import Budget, Neighbours
+from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms import Gaussian
-from dpdist.privacy.plan import Item, Plan
+from dpdist.privacy.plan import Plan
 
 Vector = NDArray[np.float64]
 
@@ -138,77 +139,75 @@ class BlockEstimates(_Blocks):
 
 @dataclass(frozen=True)
 class Request:
-    """The public numbers of a fit."""
+    """What a user of `dpdist.central.aggregate.SampleAndAggregate` states."""
 
     tag: ClassVar[str] = "Request"
 
     fit: BlockFit
-    n_rows: int
     n_parameters: int
-    budget: Budget
     radius: float
     centre: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Aggregation(Method):
+    """A way to combine the results of blocks.
+
+    Parameters
+    ----------
+    n_blocks : int, optional
+        Public number of blocks. More blocks need less noise, but the estimator is biased on small ones.
+    """
+
+    statement: Request = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
+
+    measures: ClassVar[str] = (
+        "expected norm of the noise in the parameters; trivial is the radius, how far the centre can be off"
+    )
+
+    parameter = "combine"
+
     n_blocks: int | None = None
-    n_rounds: int | None = None
-    rows_per_unit: int = field(default=1, metadata={"named": False})  # the id of the dataset stands for it
+
+    def __post_init__(self) -> None:
+        if self.n_blocks is not None:
+            check_count("n_blocks", self.n_blocks)
 
     @property
-    def n_units(self) -> int:
-        """Whose rows there are: as many as rows, unless a unit has several."""
-        return self.n_rows // self.rows_per_unit
+    def blocks(self) -> int:
+        """How many there are, once it is decided."""
+        assert self.n_blocks is not None
+        return self.n_blocks
 
     @property
     def most_blocks(self) -> int:
         """So many that blocks still have enough units for every parameter: rows of one unit may be alike."""
-        return max(1, self.n_units // (self.fit.rows_per_parameter * self.n_parameters))
-
-
-@dataclass(frozen=True)
-class Aggregation(ABC):
-    """A way to combine blocks with all its public choices made; see `dpdist.central.course.Course`."""
-
-    request: Request
-    n_blocks: int
-    n_rounds: int
-
-    name: ClassVar[str]
-
-    @classmethod
-    @abstractmethod
-    def of(cls, request: Request) -> Aggregation:
-        """All choices, from public numbers."""
-
-    @abstractmethod
-    def items(self) -> Sequence[Item]:
-        """The lines of the plan."""
-
-    @abstractmethod
-    def queries(self) -> Mapping[str, Query]:
-        """What each line asks."""
-
-    @abstractmethod
-    def solve(self, door: Door) -> Vector:
-        """The private parameters."""
-
-    @abstractmethod
-    def predicted_error(self, plan: Plan) -> float | None:
-        """Expected norm of the noise, None where it depends on the data."""
+        return max(1, self.public.n_units // (self.statement.fit.rows_per_parameter * self.statement.n_parameters))
 
     @property
     def block_rows(self) -> int:
         """Rows per block, of whole units; those that are left over are not used."""
-        return self.request.n_units // self.n_blocks * self.request.rows_per_unit
+        return self.public.n_units // self.blocks * self.public.units.max_rows
+
+    @property
+    def align(self) -> int:
+        return self.block_rows
+
+    @property
+    def rounds(self) -> int:
+        """How often the blocks are asked."""
+        return len(self.lines())
 
     @property
     def centre(self) -> Vector:
-        given = self.request.centre
-        return np.zeros(self.request.n_parameters) if given is None else np.array(given)
+        given = self.statement.centre
+        return np.zeros(self.statement.n_parameters) if given is None else np.array(given)
 
     def into_ball(self, w: Vector) -> Vector:
-        return self.centre + L2Ball(self.request.radius).project(w - self.centre)
+        return self.centre + L2Ball(self.statement.radius).project(w - self.centre)
 
     def _query(self, kind: type[_Blocks], radius: float) -> _Blocks:
-        return kind(self.request.fit, self.block_rows, self.n_blocks, self.request.n_parameters, radius)
+        return kind(self.statement.fit, self.block_rows, self.blocks, self.statement.n_parameters, radius)
 
 
 @dataclass(frozen=True)
@@ -222,88 +221,85 @@ class ClippedMean(Aggregation):
 
     Blocks: ``m = min(n / (c p), 80 sqrt(p) / mu)``, with c = 10 rows per parameter (20 for classifiers): with the
     second number the noise of one round has the norm ``R / 40``.
+
+    Parameters
+    ----------
+    n_blocks : int, optional
+    n_rounds : {1, 2}, optional
+        Whether a first release finds the centre of a smaller ball. Default: where that pays.
     """
 
-    tag: ClassVar[str] = "ClippedMean"
+    tag, name = "ClippedMean", "clipped-mean"
 
-    name: ClassVar[str] = "clipped-mean"
+    n_rounds: int | None = None
 
-    @classmethod
-    def of(cls, request: Request) -> ClippedMean:
-        mu, p = gdp_mu(request.budget.epsilon, request.budget.delta), request.n_parameters
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_rounds not in (None, 1, 2):
+            raise BudgetError(f"n_rounds must be 1 or 2, got {self.n_rounds!r}")
+
+    def decide(self, public: Public, statement: Request) -> Self:
+        mu, p = gdp_mu(public.budget.epsilon, public.budget.delta), statement.n_parameters
         enough = math.ceil(2 * math.sqrt(p) / (mu * NOISE))
-        blocks = request.n_blocks or min(request.most_blocks, enough)
-        narrow = cls(request, blocks, 2).radii[-1] <= request.radius / 2
-        return cls(request, blocks, request.n_rounds or (2 if narrow else 1))
-
-    def items(self) -> Sequence[Item]:
-        last = Item("block mean", Gaussian(), share=1 - CENTRE_SHARE)
-        return (last,) if self.n_rounds == 1 else (Item("centre", Gaussian(), share=CENTRE_SHARE), last)
+        asked = self._with(public, statement)
+        asked = replace(asked, n_blocks=self.n_blocks or min(asked.most_blocks, enough))
+        narrow = replace(asked, n_rounds=2).radii[-1] <= statement.radius / 2
+        return replace(asked, n_rounds=self.n_rounds or (2 if narrow else 1))
 
     @property
     def radii(self) -> tuple[float, ...]:
         """The radius of every round."""
-        radius, p = self.request.radius, self.request.n_parameters
+        radius, p, budget = self.statement.radius, self.statement.n_parameters, self.public.budget
         if self.n_rounds == 1:
             return (radius,)
-        mu = gdp_mu(self.request.budget.epsilon, self.request.budget.delta) * math.sqrt(CENTRE_SHARE)
-        return radius, min(radius, SPREAD * radius + 3 * math.sqrt(p) * 2 * radius / (self.n_blocks * mu))
+        mu = gdp_mu(budget.epsilon, budget.delta) * math.sqrt(CENTRE_SHARE)
+        return radius, min(radius, SPREAD * radius + 3 * math.sqrt(p) * 2 * radius / (self.blocks * mu))
 
-    def queries(self) -> Mapping[str, Query]:
-        radii = zip(self.items(), self.radii, strict=True)
-        return {item.name: self._query(BlockSum, radius) for item, radius in radii}
+    def lines(self) -> Sequence[Line]:
+        queries = [self._query(BlockSum, radius) for radius in self.radii]
+        last = Line("block mean", Gaussian(), queries[-1], share=1 - CENTRE_SHARE)
+        return (last,) if self.n_rounds == 1 else (Line("centre", Gaussian(), queries[0], share=CENTRE_SHARE), last)
 
-    def solve(self, door: Door) -> Vector:
+    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
         centre = self.centre
-        for name, query in self.queries().items():
-            centre = self.into_ball(centre + door.gradient(name, query, centre) / self.n_blocks)
-        return centre
+        for line in self.lines():
+            centre = self.into_ball(centre + oracle.ask(line.name, oracle.visit(centre)) / self.blocks)
+        return {"estimate": centre}
 
-    def predicted_error(self, plan: Plan) -> float:
+    def expected_error(self, plan: Plan) -> float:
         noise = plan["block mean"].mechanism.noise_std(2 * self.radii[-1])
-        return math.sqrt(self.request.n_parameters) * noise / self.n_blocks
+        return math.sqrt(self.statement.n_parameters) * noise / self.blocks
 
 
-@dataclass(frozen=True)
 class Attention(Aggregation):
     """`CentreOfAttention` of the results (saa-nrs)."""
 
-    tag: ClassVar[str] = "Attention"
+    tag, name = "Attention", "attention"
 
-    name: ClassVar[str] = "attention"
-
-    @classmethod
-    def of(cls, request: Request) -> Attention:
-        epsilon, delta = request.budget.epsilon, request.budget.delta
+    def decide(self, public: Public, statement: Request) -> Self:
+        epsilon, delta = public.budget.epsilon, public.budget.delta
         if epsilon > MOST_EPSILON:
             raise BudgetError(
                 f"combine='attention' is proved private up to epsilon = {MOST_EPSILON:g}, got {epsilon:g}: lower "
                 "epsilon, or take combine='clipped-mean'"
             )
-        if request.n_rounds not in (None, 1):
-            raise BudgetError(f"combine='attention' has one round, got n_rounds={request.n_rounds}")
-        beta = CentreOfAttention(delta).at(epsilon).beta(request.n_parameters)
+        beta = CentreOfAttention(delta).at(epsilon).beta(statement.n_parameters)
         enough = math.ceil(2 / beta * math.log(2 / TAIL))
-        blocks = request.n_blocks or min(request.most_blocks, enough, MOST_POINTS)
+        asked = self._with(public, statement)
+        blocks = self.n_blocks or min(asked.most_blocks, enough, MOST_POINTS)
         if blocks > MOST_POINTS:
             raise BudgetError(
                 f"combine='attention' compares all pairs of blocks: n_blocks can be {MOST_POINTS} at most"
             )
-        return cls(request, blocks, 1)
+        return replace(asked, n_blocks=blocks)
 
-    def items(self) -> Sequence[Item]:
-        return (Item("block centre", CentreOfAttention(self.request.budget.delta)),)
+    def lines(self) -> Sequence[Line]:
+        query = self._query(BlockEstimates, self.statement.radius)
+        return (Line("block centre", CentreOfAttention(self.public.budget.delta), query),)
 
-    def queries(self) -> Mapping[str, Query]:
-        return {"block centre": self._query(BlockEstimates, self.request.radius)}
-
-    def solve(self, door: Door) -> Vector:
-        (query,) = self.queries().values()
-        return self.into_ball(self.centre + door.gradient("block centre", query, self.centre))
-
-    def predicted_error(self, plan: Plan) -> float | None:
-        return None
+    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
+        return {"estimate": self.into_ball(self.centre + oracle.ask("block centre", oracle.visit(self.centre)))}
 
 
-COMBINE: dict[str, type[Aggregation]] = {kind.name: kind for kind in (ClippedMean, Attention)}
-"""Every value of ``combine``."""
+COMBINE = by_name(ClippedMean, Attention)
+"""Every value of ``combine``, by name."""

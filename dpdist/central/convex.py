@@ -8,22 +8,23 @@ times larger steps).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
-from dpdist.central.course import Course, Problem, Vector, need
+from dpdist.central.bounding import All, ClipNorm, Sample
+from dpdist.central.linear_method import Combine, LinearMethod, Problem, Vector, bounded_by, need, reads
 from dpdist.central.queries import GradientSum, LargestEigenvalue
 from dpdist.constraints import proximal
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
-from dpdist.fitting.door import Door
-from dpdist.fitting.parameters import BOUNDS, choice
+from dpdist.fitting.parameters import BOUNDS
+from dpdist.method import DECIDED, Line, Oracle, Public
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.mechanisms import Gaussian, Mechanism
-from dpdist.privacy.plan import Item, Plan
+from dpdist.privacy.plan import Plan
 from dpdist.privacy.releases import Poisson
 from dpdist.solvers.loops import drive, nesterov_momentum, prox_gradient
 
@@ -50,25 +51,31 @@ def precise(problem: Problem) -> bool:
 
 def norm_gradient(problem: Problem, target: int | None = None) -> GradientSum:
     """The clipped gradient sum of a problem, with the clip that the row norm and the loss imply if none is given."""
-    assert problem.row_norm is not None
-    clip_norm = problem.clip_norm or problem.loss.derivative_bound * math.hypot(problem.row_norm, problem.intercept)
+    assert problem.row_norm is not None and isinstance(problem.gradient, ClipNorm)
+    length = math.hypot(problem.row_norm, problem.intercept)
+    clip_norm = problem.gradient.clip_norm or problem.loss.derivative_bound * length
     if not math.isfinite(clip_norm):
         raise MissingBound(
-            f"clip_norm is missing: the {problem.loss.name} loss has no bounded derivative, so {BOUNDS['clip_norm']}"
+            f"clip_norm is missing: the {problem.loss.name} loss has no bounded derivative, so {BOUNDS['clip_norm']}, "
+            "with gradient=ClipNorm(clip_norm=...)"
         )
     return GradientSum(problem.loss, problem.row_norm, clip_norm, problem.intercept, target)
 
 
 @dataclass(frozen=True)
 class Smoothness:
-    """The step size's half of a plan: the curvature of the mean loss, released or from the worst case of the bounds."""
+    """The step size's half of a plan: the curvature of the mean loss, released or from the worst case of the bounds.
+
+    ``asked`` tells whether a step size has to be found.
+    """
 
     problem: Problem
+    asked: bool = True
 
     @property
     def released(self) -> bool:
         """Whether it takes a release."""
-        return self.problem.step_size is None and self.problem.n_features <= MAX_FEATURES_FOR_SMOOTHNESS
+        return self.asked and self.problem.n_features <= MAX_FEATURES_FOR_SMOOTHNESS
 
     @property
     def worst(self) -> float:
@@ -76,120 +83,124 @@ class Smoothness:
         assert self.problem.row_norm is not None
         return self.problem.loss.curvature_bound * (self.problem.row_norm**2 + self.problem.intercept**2)
 
-    def items(self) -> list[Item]:
-        """At most one line, for 1 % of mu^2."""
-        return [Item("smoothness", Gaussian(), share=SMOOTHNESS_SHARE)] if self.released else []
-
-    def queries(self) -> dict[str, Query]:
-        """What that line asks."""
+    @property
+    def query(self) -> Query:
+        """What is asked for it."""
         problem = self.problem
-        if not self.released:
-            return {}
         assert problem.row_norm is not None
-        return {
-            "smoothness": LargestEigenvalue(problem.n_features, problem.row_norm, problem.n_rows, problem.intercept)
-        }
+        return LargestEigenvalue(problem.n_features, problem.row_norm, problem.n_rows, problem.intercept)
+
+    def lines(self) -> list[Line]:
+        """At most one line, for 1 % of mu^2."""
+        return [Line("smoothness", Gaussian(), self.query, share=SMOOTHNESS_SHARE)] if self.released else []
 
     @property
     def rest(self) -> float:
         """The share that is left for everything else."""
         return 1 - SMOOTHNESS_SHARE if self.released else 1.0
 
-    def of(self, door: Door) -> float:
+    def of(self, oracle: Oracle) -> float:
         """An upper bound on the curvature."""
+        return oracle.once("smoothness", lambda: self._of(oracle))
+
+    def _of(self, oracle: Oracle) -> float:
         if not self.released:
             return self.worst
-        noisy = float(door.release("smoothness", self.queries()["smoothness"])[0])
+        noisy = float(oracle.ask("smoothness")[0])
         # three standard deviations up: a step that is too long hurts more than one that is too short
-        generous = self.problem.loss.curvature_bound * (noisy + 3 * door.noise_std) / self.problem.n_rows
+        generous = self.problem.loss.curvature_bound * (noisy + 3 * oracle.noise_std) / self.problem.n_rows
         return min(max(generous, 1e-6 * self.worst), self.worst)
 
 
-def sampled_rows(problem: Problem) -> tuple[float | None, float]:
-    """The Poisson rate of a round (None: all rows), and the fraction of the last iterates that is averaged."""
-    sampled = choice("rows", problem.rows, ("all", "sample")) == "sample"
-    combine = choice("combine", problem.combine, ("auto", "last", "tail-average"))
-    averaged = combine == "tail-average" or (combine == "auto" and sampled)
-    return problem.batch_rate if sampled else None, 0.5 if averaged else 0.0
-
-
 @dataclass(frozen=True)
-class GradientDescent(Course):
-    """``solver="gradient"`` and ``"accelerated"``: dp-gd, dp-agd and, with ``rows="sample"``, dp-sgd.
+class ClippedDescent(LinearMethod):
+    """Gradient descent with clipped gradients, on all rows (dp-gd) or, with ``rows="sample"``, on samples (dp-sgd).
 
-    ``n_rounds``: 10 full gradients where ``n mu / sqrt(d) < 3000``, else 30; accelerated 8 or 15; sampled 200.
+    Rounds: 10 full gradients where ``n mu / sqrt(d) < 3000``, else 30; sampled 200.
+
+    Parameters
+    ----------
+    n_rounds : int, optional
+    step_size : float, optional
+        Public step size. Default: from a privately released smoothness (1 % of the budget).
+    combine : {"auto", "last", "tail-average"}
+        What is returned: the last iterate or the mean of the last half. ``"auto"`` is the last one for ``rows="all"``
+        and the mean for ``rows="sample"``.
 
     Attributes
     ----------
-    accelerated : bool
     rate : float or None
-        Poisson rate of a round's rows; None reads all rows.
+        Poisson rate of a round's rows; None reads all rows. Decided, as the next one.
     tail : float
         Fraction of the last iterates that is averaged; 0 takes the last one.
     """
 
-    tag: ClassVar[str] = "GradientDescent"
+    tag, name = "ClippedDescent", "gradient"
 
-    accelerated: bool
-    rate: float | None
-    tail: float
+    step_size: float | None = None
+    combine: Combine = "auto"
 
-    @classmethod
-    def of(cls, problem: Problem) -> GradientDescent:
-        """The course for a problem, by the measured rules."""
-        choice("gradient", problem.gradient, ("auto", "norm"))
-        rate, tail = sampled_rows(problem)
+    rate: float | None = field(default=None, kw_only=True, repr=False, metadata=DECIDED)
+    tail: float = field(default=0.0, kw_only=True, repr=False, metadata=DECIDED)
+
+    default_rounds: ClassVar[tuple[int, int]] = (10, 30)
+    accelerated: ClassVar[bool] = False
+
+    def decide(self, public: Public, statement: Problem) -> Self:
+        problem = bounded_by(statement, self.name, ClipNorm)
+        sampled = self.sampled(problem)
         needs_delta(problem)
         need(problem, "row_norm")
-        accelerated = problem.solver == "accelerated"
-        n_rounds = problem.n_rounds
-        if n_rounds is None:
-            n_rounds = 200 if rate else ((10, 30), (8, 15))[accelerated][precise(problem)]
+        n_rounds = sampled.n_rounds or (200 if sampled.rate else self.default_rounds[precise(problem)])
         norm_gradient(problem)  # its bounds are checked before anything is planned
-        return cls(problem, n_rounds, accelerated, rate, tail)
+        return replace(sampled, n_rounds=n_rounds)
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return "accelerated" if self.accelerated else "gradient"
+    def sampled(self, problem: Problem) -> Self:
+        """The method for a problem, with the rows of a round and what is averaged."""
+        reads(problem, self.name, All, Sample)
+        rate = problem.rows.rate if isinstance(problem.rows, Sample) else None
+        averaged = self.combine == "tail-average" or (self.combine == "auto" and rate is not None)
+        return self._with(problem.public, problem, rate=rate, tail=0.5 if averaged else 0.0)
 
     @property
     def expected_rows(self) -> float:
         """How many rows a round reads: all, or the mean number of a sample."""
         return self.problem.n_rows * (1.0 if self.rate is None else self.rate)
 
-    def items(self) -> Sequence[Item]:
-        smoothness = Smoothness(self.problem)
-        return [*smoothness.items(), self.line(Gaussian(), smoothness.rest)]
+    @property
+    def smoothness(self) -> Smoothness:
+        """Where the step size comes from."""
+        return Smoothness(self.problem, self.step_size is None)
 
-    def line(self, mechanism: Mechanism, share: float = 1.0) -> Item:
+    def lines(self) -> list[Line]:
+        return [*self.smoothness.lines(), self.line(Gaussian(), norm_gradient(self.problem), self.smoothness.rest)]
+
+    def line(self, mechanism: Mechanism, query: Query | None, share: float = 1.0) -> Line:
         """The line of the plan that pays for the gradients."""
         sampling = None if self.rate is None else Poisson(self.rate)
-        count = self.n_rounds * self.problem.n_problems
-        return Item("gradient", mechanism, count=count, share=share, sampling=sampling)
+        count = self.rounds * self.problem.n_problems
+        return Line("gradient", mechanism, query, count=count, share=share, sampling=sampling)
 
-    def queries(self) -> dict[str, Query]:
-        return {**Smoothness(self.problem).queries(), "gradient": norm_gradient(self.problem)}
-
-    def solve(self, door: Door) -> Vector:
-        query = norm_gradient(self.problem, door.target)
-        step = self.problem.step_size or self._step(door)
-        return self.descend(step, lambda w: door.gradient("gradient", query, w) / self.expected_rows)
+    def solution(self, oracle: Oracle, target: int | None) -> Vector:
+        query = norm_gradient(self.problem, target)
+        step = self.step_size or self._step(oracle)
+        return self.descend(step, lambda w: oracle.ask("gradient", oracle.visit(w), query) / self.expected_rows)
 
     def descend(self, step: float, mean_gradient: Callable[[Vector], Vector]) -> Vector:
         """The loop, from 0."""
         problem = self.problem
-        momentum = nesterov_momentum(step, problem.strong_convexity, self.n_rounds) if self.accelerated else 0.0
+        momentum = nesterov_momentum(step, problem.strong_convexity, self.rounds) if self.accelerated else 0.0
         loop = prox_gradient(
             np.zeros(problem.n_parameters),
             proximal(problem.penalty, problem.constraint, problem.n_features),
             step,
-            self.n_rounds,
+            self.rounds,
             momentum,
             self.tail,
         )
         return drive(loop, mean_gradient)
 
-    def predicted_error(self, plan: Plan) -> float | None:
+    def expected_error(self, plan: Plan) -> float | None:
         """Excess that is due to the noise, for rows that are equally long in all directions.
 
         With curvature ``h`` in all of d directions and a step of 1/h, each step forgets the one before: the last
@@ -201,9 +212,18 @@ class GradientDescent(Course):
         noise = plan["gradient"].mechanism.noise_std(norm_gradient(problem).sensitivity(problem.neighbours))
         noise /= self.expected_rows
         curvature = problem.loss.curvature_bound * problem.row_norm**2 / problem.n_parameters
-        averaged = max(1.0, self.tail * self.n_rounds)
+        averaged = max(1.0, self.tail * self.rounds)
         return problem.n_parameters * noise**2 / (2 * curvature * averaged)
 
-    def _step(self, door: Door) -> float:
+    def _step(self, oracle: Oracle) -> float:
         """1/L; a quarter of it for sampled rows, whose gradients vary."""
-        return (1.0 if self.rate is None else 0.25) / door.once("smoothness", Smoothness(self.problem).of)
+        return (1.0 if self.rate is None else 0.25) / self.smoothness.of(oracle)
+
+
+class AcceleratedGradient(ClippedDescent):
+    """The same with momentum (dp-agd): 8 rounds where ``n mu / sqrt(d) < 3000``, else 15."""
+
+    tag, name = "AcceleratedGradient", "accelerated"
+
+    default_rounds: ClassVar[tuple[int, int]] = (8, 15)
+    accelerated: ClassVar[bool] = True

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.central.course import Vector
+from dpdist.central.linear_method import Vector
 from dpdist.central.queries import one_against_rest
 from dpdist.engine.query import Ask, Block, Query
 from dpdist.kernels.coordinate_gradients import CoordinateMap, coordinate_gradient

@@ -26,14 +26,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
 from dpdist.central.coordinate_queries import State
-from dpdist.central.course import Course, Problem, Vector, need
 from dpdist.central.high_dimensional import (
+    COORDINATEWISE,
     bounded_gradient,
     check_rounds,
     feature_square,
@@ -41,13 +41,13 @@ from dpdist.central.high_dimensional import (
     is_split,
     rho_of,
 )
+from dpdist.central.linear_method import Combine, LinearMethod, Problem, Vector, bounded_by, need
 from dpdist.constraints import ElasticNet, L1Ball, Simplex
 from dpdist.errors import BudgetError
-from dpdist.fitting.door import Door
-from dpdist.fitting.parameters import choice
 from dpdist.kernels.coordinate_gradients import CoordinateMap
 from dpdist.kernels.truncation import ScalarMap
-from dpdist.privacy.plan import Item, Plan
+from dpdist.method import DECIDED, Line, Oracle, Public
+from dpdist.privacy.plan import Plan
 from dpdist.privacy.selection import ExponentialMechanism
 from dpdist.solvers.loops import drive, frank_wolfe
 
@@ -64,37 +64,41 @@ FAILURE = 0.05
 
 
 @dataclass(frozen=True)
-class FrankWolfe(Course):
-    """``solver="frank-wolfe"``: every round moves towards a privately chosen vertex.
+class FrankWolfe(LinearMethod):
+    """Every round moves towards a privately chosen vertex.
 
-    ``n_rounds``, from public numbers: with all rows, ``(kappa n curvature sqrt(rho/2) / (c R ln(2 d n)))^(2/3)``,
-    between 10 and 200, c the bound of a row, R the radius, ``curvature = 4 R^2 max_j E l'' x_j^2`` and ``kappa`` 0.4
-    for squared losses, 0.2 for others: more rounds come closer, but each is noisier. With a split (or without delta)
+    Rounds, from public numbers: with all rows, ``(kappa n curvature sqrt(rho/2) / (c R ln(2 d n)))^(2/3)``, between 10
+    and 200, c the bound of a row, R the radius, ``curvature = 4 R^2 max_j E l'' x_j^2`` and ``kappa`` 0.4 for squared
+    losses, 0.2 for others: more rounds come closer, but each is noisier. With a split (or without delta)
     ``2 (n min(epsilon, 1) h^2 / (second_moment ln(40 d / 0.05)))^(1/3)``, h the curvature over ``4 R``.
+
+    Parameters
+    ----------
+    n_rounds : int, optional
+    combine : {"auto", "last", "tail-average"}
+        What is returned: the last iterate, or the mean of the last ones (the default).
 
     Attributes
     ----------
     bounded : CoordinateMap
-        Bounds every coordinate of a row's gradient.
+        Bounds every coordinate of a row's gradient; decided, as the next ones.
     split : bool
         Whether every round reads rows of its own.
     tail : float
         Fraction of the last iterates that is averaged; 0 takes the last one.
     """
 
-    tag: ClassVar[str] = "FrankWolfe"
+    tag, name = "FrankWolfe", "frank-wolfe"
 
-    bounded: CoordinateMap
-    split: bool
-    tail: float
+    combine: Combine = "auto"
 
-    name: ClassVar[str] = "frank-wolfe"
+    bounded: CoordinateMap = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
+    split: bool = field(default=False, kw_only=True, repr=False, metadata=DECIDED)
+    tail: float = field(default=0.0, kw_only=True, repr=False, metadata=DECIDED)
 
-    @classmethod
-    def of(cls, problem: Problem) -> FrankWolfe:
-        """The course for a problem, by the rules above."""
-        split = is_split(problem)
-        choice("combine", problem.combine, ("auto", "last", "tail-average"))
+    def decide(self, public: Public, statement: Problem) -> Self:
+        problem = bounded_by(statement, self.name, *COORDINATEWISE)
+        split = is_split(problem, self.name)
         need(problem, "constraint")
         radius = _radius(problem)
         _check_penalty(problem)
@@ -105,44 +109,45 @@ class FrankWolfe(Course):
 
         bounded = bounded_gradient(problem, scale, radius)
         parts = split or problem.budget.delta == 0
-        n_rounds = problem.n_rounds or (_rounds_of_parts if parts else _rounds)(problem, bounded)
+        n_rounds = self.n_rounds or (_rounds_of_parts if parts else _rounds)(problem, bounded)
         check_rounds(problem, split, n_rounds)
-        return cls(problem, n_rounds, bounded, split, 0.0 if problem.combine == "last" else TAIL)
+        tail = 0.0 if self.combine == "last" else TAIL
+        return self._with(public, problem, n_rounds=n_rounds, bounded=bounded, split=split, tail=tail)
 
-    def items(self) -> Sequence[Item]:
+    def lines(self) -> Sequence[Line]:
         count, mechanism = self.problem.n_problems, ExponentialMechanism(signed=self._signed)
+        query = gradient_query(self.problem, self.bounded, None)
         if not self.split:
-            return [Item("vertex", mechanism, count=self.n_rounds * count)]
-        folds = f"slots-{self.n_rounds}"
-        return [Item(self._line(t), mechanism, count=count, fold=(folds, t)) for t in range(self.n_rounds)]
+            return [Line("vertex", mechanism, query, count=self.rounds * count)]
+        folds = f"slots-{self.rounds}"
+        return [Line(self._line(t), mechanism, query, count=count, fold=(folds, t)) for t in range(self.rounds)]
 
-    def solve(self, door: Door) -> Vector:
+    def solution(self, oracle: Oracle, target: int | None) -> Vector:
         problem, size = self.problem, self.problem.n_parameters
         constraint = problem.constraint
         assert isinstance(constraint, L1Ball | Simplex)
-        query = gradient_query(problem, self.bounded, door.target)
-        per_round = problem.n_rows / (self.n_rounds if self.split else 1)
+        query = gradient_query(problem, self.bounded, target)
+        per_round = problem.n_rows / (self.rounds if self.split else 1)
         rounds = itertools.count()
 
         def vertex(w: Vector) -> Vector:
             # the statistic is the descent direction: minus the gradient of the sum, and of the public penalty
             anchor = -per_round * problem.strong_convexity * w
             anchor[problem.n_features :] = 0.0
-            door.history.append(w)
-            chosen = door.release(self._line(next(rounds)), query, State(w, anchor))
+            chosen = oracle.ask(self._line(next(rounds)), State(oracle.visit(w), anchor), query)
             return constraint.vertex(int(chosen[0]), size)
 
         start = np.zeros(size) if isinstance(constraint, L1Ball) else np.full(size, constraint.total / size)
-        return drive(frank_wolfe(start, self.n_rounds, self.tail), vertex)
+        return drive(frank_wolfe(start, self.rounds, self.tail), vertex)
 
-    def predicted_error(self, plan: Plan) -> float | None:
+    def expected_error(self, plan: Plan) -> float | None:
         """What the selections lose at most on average, ``Rg ln(2 d) / eps0`` with range sensitivity ``Rg``.
 
         Up to 10 times what is observed: scores that far apart do not occur when the noise matters.
         """
         problem = self.problem
         mechanism = plan[self._line(0)].mechanism
-        rows = problem.n_rows / (self.n_rounds if self.split else 1)
+        rows = problem.n_rows / (self.rounds if self.split else 1)
         range_sensitivity = 2 * _radius(problem) * problem.neighbours.sum_factor * self.bounded.bound / rows
         return range_sensitivity * math.log(2 * problem.n_parameters) / mechanism.cost.parameter
 

@@ -25,30 +25,30 @@ eigenvalue of ``E x x'``, 1 or ``(feature_bound / 3)^2``. Features of another sc
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from dpdist.central.convex import GradientDescent, needs_delta, sampled_rows
+from dpdist.central.bounding import ClipNorm, Shrink, Trim
+from dpdist.central.convex import ClippedDescent, needs_delta
 from dpdist.central.coordinate_queries import CoordinateGradientSum
-from dpdist.central.course import Problem, Vector
-from dpdist.central.high_dimensional import GRADIENTS, bounded_gradient, feature_square
+from dpdist.central.high_dimensional import COORDINATEWISE, bounded_gradient, feature_square
+from dpdist.central.linear_method import Problem, Vector, bounded_by
 from dpdist.central.queries import GradientSum
 from dpdist.central.robust_queries import TrimmedGradientSum
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
-from dpdist.fitting.door import Door
-from dpdist.fitting.parameters import BOUNDS, choice
+from dpdist.fitting.parameters import BOUNDS
 from dpdist.kernels.truncation import HardClip, ScalarMap, SmoothTruncation
+from dpdist.method import DECIDED, Line, Oracle, Public
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.calibration import calibrate
 from dpdist.privacy.mechanisms import Gaussian, Mechanism
-from dpdist.privacy.plan import Item, Plan
+from dpdist.privacy.plan import Plan
 from dpdist.privacy.smooth import ArsinhNormal
 
-BOUNDED = tuple(name for name in GRADIENTS if name != "shrink")
+BOUNDED = tuple(kind for kind in COORDINATEWISE if kind is not Shrink)
 """Ways of bounding coordinate by coordinate."""
 FAILURE = 0.05
 """Probability with which the deviation bound behind a scale may fail."""
@@ -131,22 +131,14 @@ def check_trimming(neighbours: Neighbours) -> None:
         raise BudgetError("trimmed means are private under neighbours='replace-one' only, where the rows are counted")
 
 
-def gradient_descent(problem: Problem) -> GradientDescent:
-    """The course of ``solver="gradient"``."""
-    clipped = problem.gradient in ("auto", "norm")
-    if clipped and (problem.second_moment is None or problem.clip_norm is not None):
-        return GradientDescent.of(problem)
-    return RobustDescent.of(problem)
-
-
 @dataclass(frozen=True)
-class RobustDescent(GradientDescent):
+class RobustDescent(ClippedDescent):
     """Gradient descent with robust gradients: 5 rounds on all rows, or 200 on samples, averaged.
 
     Attributes
     ----------
     query : GradientSum, CoordinateGradientSum or TrimmedGradientSum
-        What is asked in a round.
+        What is asked in a round; decided, as the others.
     mechanism : Mechanism
     step : float
     constant : float
@@ -155,34 +147,36 @@ class RobustDescent(GradientDescent):
 
     tag: ClassVar[str] = "RobustDescent"
 
-    query: Any
-    mechanism: Mechanism
-    step: float
-    constant: float
+    query: Any = field(default=None, kw_only=True, repr=False, metadata=DECIDED)
+    mechanism: Mechanism = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
+    step: float = field(default=0.0, kw_only=True, repr=False, metadata=DECIDED)
+    constant: float = field(default=0.0, kw_only=True, repr=False, metadata=DECIDED)
 
-    @classmethod
-    def of(cls, problem: Problem) -> RobustDescent:
-        """The course for a problem, by the rules above."""
-        name = choice("gradient", problem.gradient, ("auto", "norm", "trim", *BOUNDED))
-        rate, tail = sampled_rows(problem)
+    def decide(self, public: Public, statement: Problem) -> Self:
+        problem = bounded_by(statement, self.name, ClipNorm, Trim, *BOUNDED)
+        sampled = self.sampled(problem)
         needs_delta(problem)
         square = feature_square(problem, WIDTHS)
         constant = min(math.sqrt(square), problem.intercept) if problem.intercept else 0.0
-        step = problem.step_size or STEP / (problem.loss.curvature_bound * square + problem.strong_convexity)
-        n_rounds = problem.n_rounds or (5 if rate is None else 200)
+        step = self.step_size or STEP / (problem.loss.curvature_bound * square + problem.strong_convexity)
+        n_rounds = self.n_rounds or (5 if sampled.rate is None else 200)
         size = problem.n_parameters
-        mechanism: Mechanism = ArsinhNormal(size) if name == "trim" else Gaussian()
-        bare = cls(problem, n_rounds, False, rate, tail, None, mechanism, step, constant)
+        mechanism: Mechanism = ArsinhNormal(size) if isinstance(problem.gradient, Trim) else Gaussian()
+        bare = replace(sampled, n_rounds=n_rounds, mechanism=mechanism, step=step, constant=constant)
         # what follows depends on the calibrated noise, which is public
-        item = calibrate(bare.items(), problem.budget, problem.neighbours)["gradient"]
+        (line,) = bare.lines()
+        item = calibrate([line.item], problem.budget, problem.neighbours)["gradient"]
         query: Query
-        if name == "trim":
+        if isinstance(problem.gradient, Trim):
             query = bare._trimmed(item.mechanism)
-        elif name in ("auto", "norm"):
+        elif isinstance(problem.gradient, ClipNorm):
             query = bare._clipped(item.mechanism)
         else:
             query = bare._bounded(item.mechanism)
         return replace(bare, query=query)
+
+    def lines(self) -> list[Line]:
+        return [self.line(self.mechanism, self.query)]
 
     def _bounded(self, mechanism: Mechanism) -> CoordinateGradientSum:
         problem = self.problem
@@ -211,29 +205,24 @@ class RobustDescent(GradientDescent):
         if self.rate is not None:
             raise BudgetError("gradient='trim' needs all rows in every round: a trimmed sum of a sample is no sum")
         check_trimming(problem.neighbours)
-        limit = trim_limit(problem.scale, problem.second_moment, problem.n_rows)
+        assert isinstance(problem.gradient, Trim)
+        limit = trim_limit(problem.gradient.scale, problem.second_moment, problem.n_rows)
         m = trimmed_count(problem.n_rows, mechanism.smoothness)
         return TrimmedGradientSum(
             problem.n_rows, m, limit, mechanism.smoothness, problem.loss, problem.n_features, self.constant
         )
 
-    def items(self) -> Sequence[Item]:
-        return [self.line(self.mechanism)]
-
-    def queries(self) -> dict[str, Query]:
-        return {"gradient": self.query}
-
-    def solve(self, door: Door) -> Vector:
-        query, divisor = replace(self.query, target=door.target), self._divisor
+    def solution(self, oracle: Oracle, target: int | None) -> Vector:
+        query, divisor = replace(self.query, target=target), self._divisor
         limit = query.limit if isinstance(query, TrimmedGradientSum) else math.inf
 
         def mean_gradient(w: Vector) -> Vector:
-            door.history.append(self._stored(w))
-            return np.clip(door.release("gradient", query, w) / divisor, -limit, limit)
+            oracle.visit(self._stored(w))
+            return np.clip(oracle.ask("gradient", w, query) / divisor, -limit, limit)
 
         return self._stored(self.descend(self.step, mean_gradient))
 
-    def predicted_error(self, plan: Plan) -> float | None:
+    def expected_error(self, plan: Plan) -> float | None:
         """Excess that is due to the noise, for features of the usual size.
 
         With curvature h a step forgets the fraction ``step * h`` of what was before, so the last iterate has variance
@@ -249,7 +238,7 @@ class RobustDescent(GradientDescent):
         else:
             noise = mechanism.noise_std(self.query.sensitivity(problem.neighbours, mechanism.norm)) / self._divisor
         kept = self.step * h
-        averaged = max(1.0, self.tail * self.n_rounds)
+        averaged = max(1.0, self.tail * self.rounds)
         variance = noise**2 / h**2 * (kept / (2 - kept) if averaged == 1 and kept < 2 else 1 / averaged)
         return problem.n_parameters * h * variance / 2
 
@@ -261,3 +250,28 @@ class RobustDescent(GradientDescent):
     def _stored(self, w: Vector) -> Vector:
         """The weight of the constant feature for the one that the estimator has."""
         return np.append(w[:-1], w[-1] * (self.constant / self.problem.intercept)) if self.constant else w
+
+
+@dataclass(frozen=True)
+class GradientDescent(ClippedDescent):
+    """Plain gradient descent: `RobustDescent` where the gradient or a ``second_moment`` asks for it.
+
+    Parameters
+    ----------
+    n_rounds : int, optional
+    step_size : float, optional
+        Public step size. Default: from a privately released smoothness (1 % of the budget), or from the public guess
+        that features have mean square 1 (``feature_bound / 3`` squared) where rows are not bounded.
+    combine : {"auto", "last", "tail-average"}
+        What is returned: the last iterate or the mean of the last half. ``"auto"`` is the last one for ``rows="all"``
+        and the mean for ``rows="sample"``.
+    """
+
+    tag: ClassVar[str] = "GradientDescent"
+
+    def decide(self, public: Public, statement: Problem) -> ClippedDescent:  # type: ignore[override]
+        gradient = statement.gradient or ClipNorm()
+        clipped = isinstance(gradient, ClipNorm)
+        plain = clipped and (statement.second_moment is None or gradient.clip_norm is not None)  # type: ignore[attr-defined]
+        kind = ClippedDescent if plain else RobustDescent
+        return kind(self.n_rounds, self.step_size, self.combine, reason=self.reason).decide(public, statement)

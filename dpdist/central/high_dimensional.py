@@ -2,17 +2,8 @@
 
 With many features the noise of a whole gradient grows with their number; which coordinate is the largest costs only
 the logarithm of it. `dpdist.central.frank_wolfe` asks for one vertex per round, `dpdist.central.hard_threshold` for a
-few coordinates. Both need that no row moves any coordinate by much (`bounded_gradient`):
-
-=================== ====================================================== ========================================
-``gradient=``       contribution of a row to coordinate j                  public bounds
-=================== ====================================================== ========================================
-"residual"          ``clip(x_j, K) clip(l', B)``                           feature_bound, residual_bound
-"shrink"            the same on shrunken labels, ``B = K (R + 1)``         feature_bound, constraint
-"coordinate"        ``clip(l' x_j, c)``                                    scale, feature_bound or second_moment
-"truncate"          ``s phi(l' x_j / s)``                                  second_moment (or scale)
-"smooth-truncate"   ``s h_1(l' x_j / s)``                                  second_moment (or scale)
-=================== ====================================================== ========================================
+few coordinates. Both need that no row moves any coordinate by much (`bounded_gradient`;
+the table is in `dpdist.central.bounding`).
 
 Only the order of the coordinates matters, so small bounds cost little bias: "residual" is the default, since its bound
 does not grow with the set.
@@ -23,28 +14,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from dpdist.central.bounding import All, ClipCoordinate, ClipResidual, Scaled, Shrink, SmoothTruncate, Split, Truncate
 from dpdist.central.coordinate_queries import CoordinateGradientSum, Shifted
-from dpdist.central.course import Problem, need
+from dpdist.central.linear_method import Problem, need, reads
 from dpdist.errors import BudgetError, MissingBound
-from dpdist.fitting.parameters import BOUNDS, choice
+from dpdist.fitting.parameters import BOUNDS
 from dpdist.kernels.coordinate_gradients import CoordinateMap, Residual
 from dpdist.kernels.truncation import HardClip, ScalarMap, SmoothTruncation, SoftTruncation
 from dpdist.privacy.accounting import rho_for
 from dpdist.privacy.budget import Neighbours
 
-GRADIENTS = ("residual", "shrink", "coordinate", "truncate", "smooth-truncate")
+COORDINATEWISE = (ClipResidual, Shrink, ClipCoordinate, Truncate, SmoothTruncate)
+"""The gradients that bound single coordinates; the first is the default."""
 LOOP_BETA = 1.0
 """Precision of the smoothed truncation; any constant does, and the results do not differ from those of phi."""
 
 
-def gradient_name(problem: Problem, allowed: tuple[str, ...] = GRADIENTS) -> str:
-    """Which way of bounding was asked for."""
-    return "residual" if problem.gradient == "auto" else choice("gradient", problem.gradient, allowed)
-
-
-def is_split(problem: Problem) -> bool:
+def is_split(problem: Problem, solver: str) -> bool:
     """Whether every round gets rows of its own."""
-    if choice("rows", problem.rows, ("all", "split")) == "all":
+    reads(problem, solver, All, Split)
+    if isinstance(problem.rows, All):
         return False
     if problem.neighbours is not Neighbours.REPLACE_ONE:
         raise BudgetError(
@@ -62,7 +51,7 @@ def check_rounds(problem: Problem, split: bool, n_rounds: int) -> int:
 
 
 def bounded_gradient(problem: Problem, scale: Callable[[ScalarMap], float], l1_radius: float | None) -> CoordinateMap:
-    """The bound of a row's contribution, as the table above says.
+    """The bound of a row's contribution.
 
     Parameters
     ----------
@@ -72,21 +61,22 @@ def bounded_gradient(problem: Problem, scale: Callable[[ScalarMap], float], l1_r
     l1_radius : float or None
         Bound of ``||w||_1``, if there is one.
     """
-    name = gradient_name(problem)
-    if name in ("residual", "shrink"):
+    gradient = problem.gradient
+    if isinstance(gradient, ClipResidual | Shrink):
         need(problem, "feature_bound")
         assert problem.feature_bound is not None
-        if name == "residual":
+        if isinstance(gradient, ClipResidual):
             return Residual(problem.feature_bound, _residual_bound(problem))
         return _shrink(problem, problem.feature_bound, l1_radius)
-    if name == "coordinate":
+    assert isinstance(gradient, Scaled)
+    if isinstance(gradient, ClipCoordinate):
         implied = (problem.feature_bound or math.inf) * problem.loss.derivative_bound
-        if problem.scale is not None or math.isinf(implied):
-            implied = _scale(problem, HardClip(1.0), scale)
+        if gradient.scale is not None or math.isinf(implied):
+            implied = _scale(problem, gradient, HardClip(1.0), scale)
         return HardClip(implied)
-    if name == "truncate":
-        return SoftTruncation(_scale(problem, SoftTruncation(1.0), scale))
-    return SmoothTruncation(LOOP_BETA, _scale(problem, SmoothTruncation(LOOP_BETA, 1.0), scale))
+    if isinstance(gradient, Truncate):
+        return SoftTruncation(_scale(problem, gradient, SoftTruncation(1.0), scale))
+    return SmoothTruncation(LOOP_BETA, _scale(problem, gradient, SmoothTruncation(LOOP_BETA, 1.0), scale))
 
 
 def _residual_bound(problem: Problem) -> float:
@@ -107,9 +97,9 @@ def _shrink(problem: Problem, bound: float, l1_radius: float | None) -> Residual
     return Residual(bound, bound * (l1_radius + 1), bound)
 
 
-def _scale(problem: Problem, unit: ScalarMap, scale: Callable[[ScalarMap], float]) -> float:
-    if problem.scale is not None:
-        return problem.scale
+def _scale(problem: Problem, gradient: Scaled, unit: ScalarMap, scale: Callable[[ScalarMap], float]) -> float:
+    if gradient.scale is not None:
+        return gradient.scale
     if problem.second_moment is None:
         ways = "scale, or feature_bound with a loss of bounded derivative" if isinstance(unit, HardClip) else "scale"
         raise MissingBound(f"second_moment is missing (or {ways}): {BOUNDS['second_moment']}")

@@ -7,6 +7,7 @@ predicting. All parameters of `Minimizer` but ``loss`` and ``penalty`` are their
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,27 +15,26 @@ from numpy.typing import NDArray
 from scipy.special import log_expit, log_softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 
-from dpdist.central.course import Course
+from dpdist.central.linear_method import Problem
 from dpdist.central.minimizer import Minimizer
-from dpdist.constraints import ElasticNet
+from dpdist.constraints import Constraint, ElasticNet, Penalty
 from dpdist.engine.shards import Prepare
 from dpdist.errors import MissingBound
 from dpdist.fitting.columns import ClassCodes
 from dpdist.fitting.parameters import check_between
-from dpdist.identity import text
 from dpdist.losses import Loss
+from dpdist.method import Public
 
 
+@dataclass(eq=False, repr=False)
 class _LinearModel(Minimizer):
     """An elastic-net penalty with scikit-learn's parameters."""
 
-    def __init__(self, loss: str | Loss, *, alpha: float, l1_ratio: float, **common: Any) -> None:
-        for name in self._fixed:
-            if name in common:
-                raise TypeError(f"{type(self).__name__} has no parameter {name!r}: its {name} is fixed")
-        super().__init__(loss, **common)
-        self.alpha = alpha
-        self.l1_ratio = l1_ratio
+    _: KW_ONLY
+    constraint: Constraint | None = None
+    penalty: Penalty | None = field(default=None, init=False)
+    alpha: float = 1e-4
+    l1_ratio: float = 0.0
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -45,14 +45,12 @@ class _LinearModel(Minimizer):
         return ElasticNet(self.alpha, self.l1_ratio) if self.alpha else None
 
 
+@dataclass(eq=False, repr=False)
 class _LinearClassifier(ClassifierMixin, _LinearModel):
     """Two classes, or one against the rest with the budget divided among the classes."""
 
-    def __init__(
-        self, loss: str | Loss, *, classes: Sequence[Any] | None, alpha: float, l1_ratio: float, **common: Any
-    ) -> None:
-        super().__init__(loss, alpha=alpha, l1_ratio=l1_ratio, **common)
-        self.classes = classes
+    _: KW_ONLY
+    classes: Sequence[Any] | None = None
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely class of each row."""
@@ -80,15 +78,15 @@ class _LinearClassifier(ClassifierMixin, _LinearModel):
         codes.check_dtype(stored)
         return codes
 
-    def _computation(self, course: Course) -> str:
+    def _problem(self, public: Public) -> Problem:
         assert self.classes is not None
-        return super()._computation(course) + text(tuple(self.classes))
+        return replace(super()._problem(public), classes=tuple(self.classes))
 
     def _n_problems(self) -> int:
         assert self.classes is not None
         return len(self.classes) if len(self.classes) > 2 else 1
 
-    def _store(self, solutions: NDArray[np.float64], intercept: float) -> None:
+    def _keep(self, solutions: NDArray[np.float64], intercept: float) -> None:
         d = self.n_features_in_
         self.coef_ = solutions[:, :d]
         self.intercept_ = intercept * solutions[:, d] if intercept else np.zeros(len(solutions))
@@ -99,6 +97,7 @@ class _LinearClassifier(ClassifierMixin, _LinearModel):
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
 
+@dataclass(eq=False, repr=False)
 class LogisticRegression(_LinearClassifier):
     """Logistic regression, ``P(y = 1 | x) = 1/(1 + exp(-<x, w> - b))``.
 
@@ -125,12 +124,7 @@ class LogisticRegression(_LinearClassifier):
     This is a simulation...
     """
 
-    _fixed = ("loss", "penalty")
-
-    def __init__(
-        self, *, classes: Sequence[Any] | None = None, alpha: float = 1e-4, l1_ratio: float = 0.0, **common: Any
-    ) -> None:
-        super().__init__("logistic", classes=classes, alpha=alpha, l1_ratio=l1_ratio, **common)
+    loss: str | Loss = field(default="logistic", init=False)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probability of each class; with more than two, one against the rest, scaled to sum to 1."""
@@ -144,6 +138,7 @@ class LogisticRegression(_LinearClassifier):
         return log_softmax(log_expit(scores), axis=1)
 
 
+@dataclass(eq=False, repr=False)
 class LinearSVC(_LinearClassifier):
     """Linear support vector machine with the smoothed hinge loss.
 
@@ -158,21 +153,18 @@ class LinearSVC(_LinearClassifier):
     array([1, 0])
     """
 
-    _fixed = ("loss", "penalty")
-
-    def __init__(
-        self, *, classes: Sequence[Any] | None = None, alpha: float = 1e-4, l1_ratio: float = 0.0, **common: Any
-    ) -> None:
-        super().__init__("smoothed-hinge", classes=classes, alpha=alpha, l1_ratio=l1_ratio, **common)
+    loss: str | Loss = field(default="smoothed-hinge", init=False)
 
 
+@dataclass(eq=False, repr=False)
 class LinearRegression(RegressorMixin, _LinearModel):
     """Linear regression with the squared or the Huber loss.
 
     Parameters
     ----------
     loss : str or Loss, default "squared"
-        ``"squared"`` needs ``clip_norm``; ``"huber"`` (or ``Huber(threshold)``) is bounded by itself.
+        ``"squared"`` needs ``gradient=ClipNorm(clip_norm=...)``; ``"huber"`` (or ``Huber(threshold)``) is bounded by
+        itself.
     alpha, l1_ratio : float
         As in `LogisticRegression`.
     **common
@@ -183,14 +175,11 @@ class LinearRegression(RegressorMixin, _LinearModel):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(20_000, 2)) / 2**0.5
     >>> y = X @ [1.0, -2.0] + 0.1 * rng.normal(size=20_000)
-    >>> model = LinearRegression(clip_norm=2.0, epsilon=1.0, delta=1e-6, row_norm=1.0, random_state=0)
+    >>> from dpdist.central import ClipNorm
+    >>> model = LinearRegression(gradient=ClipNorm(2.0), epsilon=1.0, delta=1e-6, row_norm=1.0, random_state=0)
     >>> model.fit(X, y).score(X, y) > 0.9
     True
     """
 
-    _fixed = ("penalty",)
-
-    def __init__(
-        self, *, loss: str | Loss = "squared", alpha: float = 1e-4, l1_ratio: float = 0.0, **common: Any
-    ) -> None:
-        super().__init__(loss, alpha=alpha, l1_ratio=l1_ratio, **common)
+    _: KW_ONLY
+    loss: str | Loss = "squared"

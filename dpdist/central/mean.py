@@ -19,11 +19,12 @@ trimmed sum moves by at most a bound that itself hardly depends on a single row.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpdist.central.heavy_tailed import (
     FAILURE,
@@ -35,50 +36,197 @@ from dpdist.central.heavy_tailed import (
     truncation_scale,
 )
 from dpdist.central.robust_queries import ColumnSum, TrimmedColumnSum
-from dpdist.data import ROWS, Units
 from dpdist.errors import BudgetError, MissingBound
-from dpdist.fitting.columns import features
-from dpdist.fitting.estimator import PrivateEstimator
-from dpdist.fitting.inputs import as_dataset
-from dpdist.fitting.outlook import Outlook, outlook
+from dpdist.estimators.choices import Offered, chosen
+from dpdist.estimators.estimator import Estimator
 from dpdist.fitting.parameters import BOUNDS, check_bound, check_count
-from dpdist.fitting.parameters import choice as one_of
-from dpdist.identity import text
 from dpdist.kernels.truncation import HardClip, ScalarMap, SmoothTruncation, SoftTruncation
-from dpdist.privacy.budget import Budget, Neighbours
+from dpdist.method import DECIDED, Line, Method, Oracle, Public, by_name
 from dpdist.privacy.calibration import calibrate
 from dpdist.privacy.mechanisms import Gaussian, Laplace, Mechanism
 from dpdist.privacy.peeling import LaplacePeel, Peel
-from dpdist.privacy.plan import Item, Plan
+from dpdist.privacy.plan import Plan
 from dpdist.privacy.smooth import ArsinhNormal
 
 SMOOTH_BETA = 2 * math.log(1 / FAILURE)
 """Precision of the smoothed truncation, as in the original."""
-METHODS = ("truncate", "smooth-truncate", "clip", "trim")
-NOISE = "expected size of the noise in an entry of the mean"
 
 
 @dataclass(frozen=True)
-class _Recipe:
-    """What is asked and what the answer is divided by, fixed from public numbers."""
+class Columns:
+    """What a user of `Mean` states."""
 
-    query: ColumnSum | TrimmedColumnSum
-    plan: Plan
-    divisor: int
-    units: Units
+    tag: ClassVar[str] = "Columns"
+
+    n_nonzero: int | None = None
+    second_moment: float | None = None
+
+
+@dataclass(frozen=True)
+class MeanMethod(Method):
+    """A sum of bounded entries, released once.
+
+    Parameters
+    ----------
+    scale : float, optional
+        Public scale beyond which entries are damped or cut. Default: what ``second_moment`` and the budget make best.
+
+    Attributes
+    ----------
+    query : ColumnSum or TrimmedColumnSum
+        Decided.
+    """
+
+    statement: Columns = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
+    query: Any = field(default=None, kw_only=True, repr=False, metadata=DECIDED)
+
+    measures: ClassVar[str] = "expected size of the noise in an entry of the mean"
+
+    parameter = "method"
+
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.scale is not None:
+            check_bound("scale", self.scale)
+
+    def decide(self, public: Public, statement: Columns) -> Self:
+        asked = self._with(public, statement)
+        (line,) = asked.lines()
+        return replace(
+            asked, query=asked._query(calibrate([line.item], public.budget, public.neighbours)["sum"].mechanism)
+        )
+
+    def lines(self) -> Sequence[Line]:
+        return [Line("sum", self.mechanism, self.query)]
 
     @property
-    def noise(self) -> float:
-        """Standard deviation of the noise on the mean (NaN where it is not public)."""
-        return self.plan["sum"].mechanism.noise_std(self.sensitivity) / self.divisor
+    def mechanism(self) -> Mechanism:
+        """What the sum is released by."""
+        n_nonzero, pure = self.statement.n_nonzero, self.public.budget.delta == 0
+        if n_nonzero is not None:
+            if n_nonzero > self.public.n_features:
+                raise BudgetError(f"n_nonzero={n_nonzero} exceeds the number of columns, {self.public.n_features}")
+            return (LaplacePeel if pure else Peel)(n_nonzero)
+        return Laplace() if pure else Gaussian()
+
+    @abstractmethod
+    def _map(self, scale: float) -> ScalarMap:
+        """What becomes of an entry."""
 
     @property
-    def sensitivity(self) -> float:
-        """Of the sum, in the norm of the mechanism."""
-        return self.query.unit_sensitivity(self.plan.neighbours, self.plan["sum"].mechanism.norm, self.units)
+    def divisor(self) -> int:
+        """What the sum is divided by."""
+        return self.public.n_rows
+
+    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
+        """The released mean, within the range that means have."""
+        released = oracle.ask("sum") / self.divisor
+        return {"mean": np.clip(released, -self.query.bound, self.query.bound)}
+
+    def expected_error(self, plan: Plan) -> float | None:
+        mechanism = plan["sum"].mechanism
+        sensitivity = self.query.unit_sensitivity(self.public.neighbours, mechanism.norm, self.public.units)
+        return mechanism.noise_std(sensitivity) / self.divisor
+
+    def _query(self, mechanism: Any) -> Any:
+        """What is asked, given the calibrated noise, which is public."""
+        public, scale = self.public, self.scale
+        if scale is None:
+            unit, n = ColumnSum(self._map(1.0), public.n_features), public.n_rows
+            noise = mechanism.noise_std(unit.unit_sensitivity(public.neighbours, mechanism.norm, public.units)) / n
+            n_means = 1 if self.statement.n_nonzero is None else public.n_features
+            scale = truncation_scale(unit.bounded, self._second_moment, n / public.units.max_rows, noise, n_means)
+            scale *= self._share
+        return ColumnSum(self._map(scale), public.n_features)
+
+    _share: ClassVar[float] = SCALE_SHARE
+    """Of the scale that balances the worst bias and the noise."""
+
+    @property
+    def _second_moment(self) -> float:
+        if self.statement.second_moment is None:
+            raise MissingBound(f"second_moment is missing (or scale): {BOUNDS['second_moment']}")
+        return self.statement.second_moment
 
 
-class Mean(PrivateEstimator):
+class TruncatedMean(MeanMethod):
+    """Entries damped softly beyond the scale (catoni-mean)."""
+
+    tag, name = "TruncatedMean", "truncate"
+
+    def _map(self, scale: float) -> ScalarMap:
+        return SoftTruncation(scale)
+
+
+class SmoothTruncatedMean(MeanMethod):
+    """The same with a smooth map (catoni-smoothed-mean)."""
+
+    tag, name = "SmoothTruncatedMean", "smooth-truncate"
+
+    def _map(self, scale: float) -> ScalarMap:
+        return SmoothTruncation(SMOOTH_BETA, scale)
+
+
+class ClippedColumns(MeanMethod):
+    """Entries cut off at the scale."""
+
+    tag, name = "ClippedColumns", "clip"
+
+    _share: ClassVar[float] = 1.0  # the bias of a clip is as bad as its bound
+
+    def _map(self, scale: float) -> ScalarMap:
+        return HardClip(scale)
+
+
+class TrimmedMean(MeanMethod):
+    """The mean without the largest and smallest entries, with noise that follows the data (trim-mean-ss).
+
+    Parameters
+    ----------
+    scale : float, optional
+        Where entries are cut before. Default: generous, by ``second_moment``.
+    """
+
+    tag, name = "TrimmedMean", "trim"
+
+    def decide(self, public: Public, statement: Columns) -> Self:
+        if statement.n_nonzero is not None:
+            raise BudgetError("method='trim' releases all means: leave n_nonzero out, or choose method='truncate'")
+        if public.budget.delta == 0:
+            raise BudgetError(
+                "method='trim' has noise with heavy tails, which needs delta > 0: pass delta, far below 1/n_rows"
+            )
+        check_trimming(public.neighbours)
+        return super().decide(public, statement)
+
+    @property
+    def mechanism(self) -> ArsinhNormal:
+        return ArsinhNormal(self.public.n_features)
+
+    @property
+    def divisor(self) -> int:
+        return self.public.n_rows - 2 * self.query.n_trimmed
+
+    def expected_error(self, plan: Plan) -> float | None:
+        moment, mechanism = self.statement.second_moment, plan["sum"].mechanism
+        assert isinstance(mechanism, ArsinhNormal)
+        return None if moment is None else trimmed_noise(mechanism, moment, self.public.n_rows)
+
+    def _query(self, mechanism: Any) -> TrimmedColumnSum:
+        n, t = self.public.n_rows, mechanism.smoothness
+        limit = trim_limit(self.scale, self.statement.second_moment, n)
+        return TrimmedColumnSum(n, trimmed_count(n, t), limit, t, self.public.n_features)
+
+    def _map(self, scale: float) -> ScalarMap:
+        raise AssertionError("entries are cut, not mapped")
+
+
+METHODS = by_name(TruncatedMean, SmoothTruncatedMean, ClippedColumns, TrimmedMean)
+
+
+@dataclass(eq=False, repr=False)
+class Mean(Estimator):
     """The mean of every column, without a bound of their entries.
 
     Parameters
@@ -93,13 +241,10 @@ class Mean(PrivateEstimator):
     second_moment : float, optional
         Public guess of the mean square of an entry; it sets the scale, and a factor of 10 in it costs a factor of 2 in
         the error. Required unless ``scale`` is given.
-    scale : float, optional
-        Public scale s of the truncation; for ``method="trim"`` where entries are cut before (about the largest that
-        could occur). Default: what ``second_moment``, the number of rows and the budget make best.
     epsilon, delta : float
         The budget of this fit. With ``delta=0`` the noise is Laplace and the guarantee purely epsilon (not for
         ``method="trim"``); otherwise far below one over the number of rows.
-    neighbours, n_public, ledger, cluster, run_id, random_state, verbose
+    neighbours, n_public, ledger, cluster, run_id, random_state
         As in `dpdist.central.minimizer.Minimizer`.
 
     Attributes
@@ -116,135 +261,30 @@ class Mean(PrivateEstimator):
     True
     """
 
-    def __init__(
-        self,
-        method: str = "truncate",
-        *,
-        n_nonzero: int | None = None,
-        second_moment: float | None = None,
-        scale: float | None = None,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: str = "replace-one",
-        n_public: int | None = None,
-        ledger: Any = None,
-        cluster: Any = None,
-        run_id: str | None = None,
-        random_state: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.method = method
-        self.n_nonzero = n_nonzero
-        self.second_moment = second_moment
-        self.scale = scale
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbours = neighbours
-        self.n_public = n_public
-        self.ledger = ledger
-        self.cluster = cluster
-        self.run_id = run_id
-        self.random_state = random_state
-        self.verbose = verbose
+    labelled = False
+    offers: ClassVar[Mapping[str, Offered]] = {"method": METHODS}
 
-    def fit(self, X: Any, y: Any = None) -> Mean:
-        """Fit to an array (``fit(X)``) or to the array X of a stored dataset (``fit(dataset)``); y is ignored."""
-        self._check_parameters()
-        dataset = as_dataset(self, X, labels=False).select(X="X")
-        units = dataset.schema.units
-        recipe = self._recipe(dataset.n_rows, self.n_features_in_, units)
-        self._budget.warn_if_delta_is_large(self._divisor(dataset.n_rows, units))
-        items = [Item("sum", self._mechanism(self.n_features_in_))]
-        with self._run(dataset, {"X": features}, items, text(recipe.query)) as door:
-            self.mean_ = self._mean(door.release("sum", recipe.query) / recipe.divisor, recipe.query)
-        return self
+    method: str | MeanMethod = "truncate"
+    _: KW_ONLY
+    n_nonzero: int | None = None
+    second_moment: float | None = None
+    neighbours: str = "replace-one"  # type: ignore[misc]
+    n_public: int | None = None  # type: ignore[misc]
 
-    def plan(self, n_rows: int, n_features: int, units: Units = ROWS) -> Plan:
-        """What a fit would release, with which noise: from public numbers, without any data."""
-        return self._public_recipe(n_rows, n_features, units).plan
+    def _decided(self, public: Public, **beside: Any) -> MeanMethod:
+        method = chosen("method", self.method, METHODS, auto=False)
+        found: MeanMethod = method.decide(public, Columns(self.n_nonzero, self.second_moment))
+        return found
 
-    def sensitivities(self, n_rows: int, n_features: int, units: Units = ROWS) -> dict[str, float]:
-        """How much one unit can move the sum, in the norm of its mechanism."""
-        return {"sum": self._public_recipe(n_rows, n_features, units).sensitivity}
-
-    def outlook(self, n_rows: int, n_features: int, units: Units = ROWS) -> Outlook:
-        """What to expect of a fit: predicted from public numbers, and what it would take where that is bad."""
-        self._public_recipe(n_rows, n_features, units)
-
-        def predict(n: int, epsilon: float) -> float | None:
-            recipe = self._recipe(n, n_features, units, epsilon)
-            mechanism = recipe.plan["sum"].mechanism
-            if not isinstance(mechanism, ArsinhNormal):
-                return recipe.noise
-            return None if self.second_moment is None else trimmed_noise(mechanism, self.second_moment, n)
-
-        trivial = None if self.second_moment is None else math.sqrt(self.second_moment)
-        return outlook(predict, trivial, NOISE, self._divisor(n_rows, units), self.epsilon, self._budget.delta)
-
-    def _recipe(self, n_rows: int, n_features: int, units: Units = ROWS, epsilon: float | None = None) -> _Recipe:
-        budget = Budget(self.epsilon if epsilon is None else epsilon, self.delta or 0.0)
-        neighbours, n = Neighbours(self.neighbours), self._divisor(n_rows, units)
-        plan = calibrate([Item("sum", self._mechanism(n_features))], budget, neighbours)
-        mechanism: Any = plan["sum"].mechanism
-        if self.method == "trim":
-            check_trimming(neighbours)
-            m = trimmed_count(n, mechanism.smoothness)
-            limit = trim_limit(self.scale, self.second_moment, n)
-            return _Recipe(TrimmedColumnSum(n, m, limit, mechanism.smoothness, n_features), plan, n - 2 * m, units)
-        scale = self.scale
-        if scale is None:
-            unit = ColumnSum(self._map(1.0), n_features)
-            noise = mechanism.noise_std(unit.unit_sensitivity(neighbours, mechanism.norm, units)) / n
-            n_means = 1 if self.n_nonzero is None else n_features
-            scale = truncation_scale(unit.bounded, self._second_moment, n / units.max_rows, noise, n_means)
-            scale *= 1.0 if self.method == "clip" else SCALE_SHARE  # the bias of a clip is as bad as its bound
-        return _Recipe(ColumnSum(self._map(scale), n_features), plan, n, units)
-
-    def _public_recipe(self, n_rows: int, n_features: int, units: Units = ROWS) -> _Recipe:
-        """The recipe for a dataset of that shape, with all parameters checked."""
-        self._check_parameters()
-        check_count("n_rows", n_rows)
-        check_count("n_features", n_features)
-        return self._recipe(n_rows, n_features, units)
-
-    def _mechanism(self, n_features: int) -> Mechanism:
-        if self.method == "trim":
-            return ArsinhNormal(n_features)
-        if self.n_nonzero is not None:
-            if self.n_nonzero > n_features:
-                raise BudgetError(f"n_nonzero={self.n_nonzero} exceeds the number of columns, {n_features}")
-            return (Peel if self.delta else LaplacePeel)(self.n_nonzero)
-        return Gaussian() if self.delta else Laplace()
-
-    def _map(self, scale: float) -> ScalarMap:
-        if self.method == "clip":
-            return HardClip(scale)
-        return SoftTruncation(scale) if self.method == "truncate" else SmoothTruncation(SMOOTH_BETA, scale)
-
-    @property
-    def _second_moment(self) -> float:
-        if self.second_moment is None:
-            raise MissingBound(f"second_moment is missing (or scale): {BOUNDS['second_moment']}")
-        return self.second_moment
-
-    @staticmethod
-    def _mean(released: NDArray[np.float64], query: ColumnSum | TrimmedColumnSum) -> NDArray[np.float64]:
-        """The released mean, within the range that means have."""
-        return np.clip(released, -query.bound, query.bound)
+    def _trivial_error(self, method: Method) -> float | None:
+        return None if self.second_moment is None else math.sqrt(self.second_moment)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        one_of("method", self.method, METHODS)
-        for name in ("second_moment", "scale"):
-            if getattr(self, name) is not None:
-                check_bound(name, getattr(self, name))
+        chosen("method", self.method, METHODS, auto=False)
+        if self.second_moment is not None:
+            check_bound("second_moment", self.second_moment)
         if self.n_nonzero is not None:
             check_count("n_nonzero", self.n_nonzero)
-            if self.method == "trim":
-                raise BudgetError("method='trim' releases all means: leave n_nonzero out, or choose method='truncate'")
-        if self.method == "trim" and not self.delta:
-            raise BudgetError(
-                "method='trim' has noise with heavy tails, which needs delta > 0: pass delta, far below 1/n_rows"
-            )
         if self.delta is None:
             raise BudgetError("delta is missing: pass delta, far below 1/n_rows, or delta=0 for a pure guarantee")

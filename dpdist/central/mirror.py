@@ -15,21 +15,22 @@ takes for noise and remaining error to balance, the error that remains is larger
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar, Self, cast
 
+from dpdist.central.bounding import All, ClipNorm
 from dpdist.central.convex import Smoothness, needs_delta, norm_gradient
-from dpdist.central.course import Course, Problem, Vector, need
+from dpdist.central.linear_method import LinearMethod, Problem, Vector, bounded_by, need, reads
 from dpdist.central.smooth_queries import LargestSquareSum
 from dpdist.constraints import ElasticNet, Mirror
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError
-from dpdist.fitting.door import Door
-from dpdist.fitting.parameters import check_offers, choice
+from dpdist.fitting.parameters import check_offers
+from dpdist.method import Line, Oracle, Public
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.mechanisms import Gaussian
-from dpdist.privacy.plan import Item, Plan
+from dpdist.privacy.plan import Plan
 from dpdist.solvers.loops import drive, mirror_descent
 
 MOST_ROUNDS = 500
@@ -46,16 +47,16 @@ class L1Smoothness(Smoothness):
 
     @property
     def released(self) -> bool:
-        return self.problem.step_size is None
+        return self.asked
 
     @property
     def worst(self) -> float:
         return self.problem.loss.curvature_bound * self._largest_feature**2
 
-    def queries(self) -> dict[str, Query]:
+    @property
+    def query(self) -> Query:
         assert self.problem.row_norm is not None
-        query = LargestSquareSum(self.problem.row_norm, self._largest_feature)
-        return {"smoothness": query} if self.released else {}
+        return LargestSquareSum(self.problem.row_norm, self._largest_feature)
 
     @property
     def _largest_feature(self) -> float:
@@ -64,8 +65,10 @@ class L1Smoothness(Smoothness):
 
 
 @dataclass(frozen=True)
-class MirrorDescent(Course):
-    """``n_rounds``: where the bound on the excess balances noise and remaining error, at most 500.
+class MirrorDescent(LinearMethod):
+    """Mirror steps (dp-md).
+
+    Rounds: where the bound on the excess balances noise and remaining error, at most 500.
 
     With ``kappa = (sensitivity / (n mu))^2``, the noise variance if all of the budget went into one gradient, D and W
     the divergence and width of the mirror, and L the curvature in its norm, that is
@@ -77,54 +80,52 @@ class MirrorDescent(Course):
     it turns out smaller, there are more rounds than needed, and shorter steps make up for their noise: steps are those
     of the curvature for which the number of rounds is right, if that is larger than the released one.
 
-    Attributes
+    Parameters
     ----------
-    accelerated : bool
+    n_rounds : int, optional
+    step_size : float, optional
+        Public step size. Default: from a privately released smoothness (1 % of the budget).
     """
 
-    tag: ClassVar[str] = "MirrorDescent"
+    tag, name = "MirrorDescent", "mirror"
 
-    accelerated: bool
+    step_size: float | None = None
 
-    @classmethod
-    def of(cls, problem: Problem) -> MirrorDescent:
-        """The course for a problem, by the rule above."""
-        choice("gradient", problem.gradient, ("norm",))
-        choice("rows", problem.rows, ("all",))
-        choice("combine", problem.combine, ("auto",))
+    accelerated: ClassVar[bool] = False
+
+    def decide(self, public: Public, statement: Problem) -> Self:
+        problem = bounded_by(statement, self.name, ClipNorm)
+        reads(problem, self.name, All)
         needs_delta(problem)
         need(problem, "row_norm", "constraint")
         check_offers("constraint", problem.constraint, "mirror", "L1Ball(10.0)")
         penalty = problem.penalty
         if penalty is not None and not (isinstance(penalty, ElasticNet) and penalty.l1_ratio == 0):
             raise BudgetError(
-                f"solver={problem.solver!r} takes ridge penalties only (ElasticNet with l1_ratio=0): the l1 part is "
+                f"solver={self.name!r} takes ridge penalties only (ElasticNet with l1_ratio=0): the l1 part is "
                 f"what the constraint is for, got {penalty!r}"
             )
         if not math.isfinite(problem.loss.curvature_bound):
-            raise BudgetError(f"solver={problem.solver!r} needs a smooth loss, and {problem.loss.name} is not")
-        accelerated = problem.solver == "accelerated-mirror"
-        return cls(problem, problem.n_rounds or _rounds(problem, accelerated), accelerated)
+            raise BudgetError(f"solver={self.name!r} needs a smooth loss, and {problem.loss.name} is not")
+        return self._with(public, problem, n_rounds=self.n_rounds or _rounds(problem, self.accelerated))
 
     @property
-    def name(self) -> str:  # type: ignore[override]
-        return "accelerated-mirror" if self.accelerated else "mirror"
+    def smoothness(self) -> Smoothness:
+        """Where the step size comes from."""
+        return _smoothness(self.problem, self.step_size is None)
 
-    def items(self) -> Sequence[Item]:
-        smoothness = _smoothness(self.problem)
-        count = self.n_rounds * self.problem.n_problems
-        return [*smoothness.items(), Item("gradient", Gaussian(), count=count, share=smoothness.rest)]
+    def lines(self) -> list[Line]:
+        count, smoothness = self.rounds * self.problem.n_problems, self.smoothness
+        gradient = Line("gradient", Gaussian(), norm_gradient(self.problem), count=count, share=smoothness.rest)
+        return [*smoothness.lines(), gradient]
 
-    def queries(self) -> dict[str, Query]:
-        return {**_smoothness(self.problem).queries(), "gradient": norm_gradient(self.problem)}
-
-    def solve(self, door: Door) -> Vector:
+    def solution(self, oracle: Oracle, target: int | None) -> Vector:
         problem, mirror = self.problem, _mirror(self.problem)
-        if problem.step_size:
-            curvature = mirror.radius**2 / problem.step_size
+        if self.step_size:
+            curvature = mirror.radius**2 / self.step_size
         else:
-            steep = door.once("smoothness", _smoothness(problem).of) + problem.strong_convexity
-            curvature = max(mirror.radius**2 * steep, _balanced(problem, mirror, self.n_rounds, self.accelerated))
+            steep = self.smoothness.of(oracle) + problem.strong_convexity
+            curvature = max(mirror.radius**2 * steep, _balanced(problem, mirror, self.rounds, self.accelerated))
         if problem.intercept > 0:
             # In the norm (||w||^2 / radius^2 + b^2 / scale^2)^(1/2) the intercept has curvature square * own, which
             # adds to that of the set because of the cross terms. The bound on the excess, (D + b^2 / (2 square))
@@ -134,16 +135,16 @@ class MirrorDescent(Course):
             square = min(best, INTERCEPT_SHARE * curvature / own)
             mirror = mirror.with_free(math.sqrt(square))
             curvature += square * own
-        query = norm_gradient(problem, door.target)
+        query = norm_gradient(problem, target)
 
         def gradient(w: Vector) -> Vector:
-            g = door.gradient("gradient", query, w) / problem.n_rows
+            g = oracle.ask("gradient", oracle.visit(w), query) / problem.n_rows
             g[: problem.n_features] += problem.strong_convexity * w[: problem.n_features]
             return g
 
-        return drive(mirror_descent(mirror, curvature, self.n_rounds, self.accelerated), gradient)
+        return drive(mirror_descent(mirror, curvature, self.rounds, self.accelerated), gradient)
 
-    def predicted_error(self, plan: Plan) -> float | None:
+    def expected_error(self, plan: Plan) -> float | None:
         """The bound on the excess at the best number of rounds, ``2 sqrt(4 D W kappa / 3)``, times what was measured.
 
         Fewer rounds (the cap) leave an error that has nothing to do with the noise.
@@ -152,18 +153,26 @@ class MirrorDescent(Course):
         return OF_BOUND * 2 * math.sqrt(4 / 3 * mirror.divergence * mirror.width * _noise(self.problem))
 
 
+class AcceleratedMirror(MirrorDescent):
+    """The same with momentum (dp-accmd)."""
+
+    tag, name = "AcceleratedMirror", "accelerated-mirror"
+
+    accelerated: ClassVar[bool] = True
+
+
 def _mirror(problem: Problem) -> Mirror:
     return cast(Callable[[int], Mirror], problem.constraint.mirror)(problem.n_features)  # type: ignore[union-attr]
 
 
-def _smoothness(problem: Problem) -> Smoothness:
-    return L1Smoothness(problem) if _mirror(problem).norm == 1 else Smoothness(problem)
+def _smoothness(problem: Problem, asked: bool = True) -> Smoothness:
+    return (L1Smoothness if _mirror(problem).norm == 1 else Smoothness)(problem, asked)
 
 
 def _noise(problem: Problem) -> float:
     """Variance per coordinate of the mean gradient if all of the budget went into one release."""
     mu = gdp_mu(problem.budget.epsilon, problem.budget.delta) / math.sqrt(problem.n_problems)
-    sensitivity = norm_gradient(problem).sensitivity(problem.neighbours) * problem.rows_per_unit
+    sensitivity = norm_gradient(problem).sensitivity(problem.neighbours) * problem.public.units.max_rows
     return (sensitivity / (problem.n_rows * mu)) ** 2
 
 

@@ -32,23 +32,22 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
+from dpdist.central.bounding import All, ClipNorm
 from dpdist.central.convex import needs_delta
-from dpdist.central.course import Course, Problem, Vector, need
+from dpdist.central.linear_method import LinearMethod, Problem, Vector, bounded_by, need, reads
 from dpdist.central.minimum_queries import Minimum, Objective, PerturbedMinimum, RowCount
 from dpdist.constraints import ElasticNet
-from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
-from dpdist.fitting.door import Door
-from dpdist.fitting.parameters import choice
+from dpdist.method import Line, Oracle, Public
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.calibration import calibrate
 from dpdist.privacy.mechanisms import Gaussian
 from dpdist.privacy.perturbation import OUTPUT_SHARE, ObjectivePerturbation, UpperBound
-from dpdist.privacy.plan import Item, Plan
+from dpdist.privacy.plan import Plan
 from dpdist.solvers.minimum import rounds_until
 
 ROWS_SHARE = {"output": 1e-3, "objective": 1e-4}
@@ -63,31 +62,31 @@ relative to that from the linear term (their squares add)."""
 
 
 @dataclass(frozen=True)
-class Perturbation(Course):
-    """What the two methods have in common: the checks, the rows, and one release for each binary problem."""
+class Perturbation(LinearMethod):
+    """What the two methods have in common: the checks, the rows, and one release for each binary problem.
 
-    @classmethod
-    def of(cls, problem: Problem) -> Perturbation:
-        """The course for a problem; refuses what the proofs do not cover."""
-        choice("gradient", problem.gradient, ("norm",))
-        choice("rows", problem.rows, ("all",))
-        choice("combine", problem.combine, ("auto", "last"))
+    Parameters
+    ----------
+    n_rounds : int, optional
+        Gradient passes over all rows. Default: enough for every dataset.
+    """
+
+    def decide(self, public: Public, statement: Problem) -> Self:
+        problem = bounded_by(statement, self.name, ClipNorm)
+        reads(problem, self.name, All)
         needs_delta(problem)
         need(problem, "row_norm")
-        _check_loss(problem)
-        _check_penalty(problem)
-        for name in ("step_size", "n_inner"):
-            if getattr(problem, name) is not None:
-                raise BudgetError(f"{name} has no meaning for solver={problem.solver!r}, whose solver is fixed")
-        draft = cls(problem, problem.n_rounds or 1)
-        return draft if problem.n_rounds is not None else cls(problem, draft.default_rounds())
+        _check_loss(problem, self.name)
+        _check_penalty(problem, self.name)
+        asked = self._with(public, problem)
+        return asked if self.n_rounds is not None else replace(asked, n_rounds=asked.default_rounds())
 
     @abstractmethod
     def default_rounds(self) -> int:
         """Rounds after which the solver's tolerance is negligible."""
 
     @abstractmethod
-    def minimum(self) -> Item:
+    def minimum(self, query: Minimum | None) -> Line:
         """The line of the plan that pays for the minimisers."""
 
     @abstractmethod
@@ -105,23 +104,19 @@ class Perturbation(Course):
         rest = 1.0 if self.problem.counted else 1 - ROWS_DELTA
         return self.problem.budget.delta * rest / self.problem.n_problems * (1 - 1e-12)
 
-    def items(self) -> Sequence[Item]:
-        if self.problem.counted:
-            return [self.minimum()]
-        bound = UpperBound(ROWS_DELTA * self.problem.budget.delta * (1 - 1e-12))
-        return [Item("row bound", bound, share=ROWS_SHARE[self.name]), self.minimum()]
-
-    def queries(self) -> Mapping[str, Query]:
+    def lines(self) -> Sequence[Line]:
         problem = self.problem
-        plan = calibrate(self.items(), problem.budget, problem.neighbours)
-        known: dict[str, Query] = {} if self.problem.counted else {"row bound": RowCount()}
-        return {**known, "minimum": self.query(plan, problem.n_rows, None)} if self.problem.counted else known
+        if not problem.counted:
+            bound = UpperBound(ROWS_DELTA * problem.budget.delta * (1 - 1e-12))
+            return [Line("row bound", bound, RowCount(), share=ROWS_SHARE[self.name]), self.minimum(None)]
+        plan = calibrate([self.minimum(None).item], problem.budget, problem.neighbours)
+        return [self.minimum(self.query(plan, problem.n_rows, None))]
 
-    def solve(self, door: Door) -> Vector:
-        n_rows = door.n_rows
+    def solution(self, oracle: Oracle, target: int | None) -> Vector:
+        n_rows = oracle.n_rows
         if n_rows is None:
-            n_rows = max(1, int(door.once("row bound", lambda door: float(door.release("row bound", RowCount())[0]))))
-        return door.release("minimum", self.query(door.plan, n_rows, door.target))
+            n_rows = max(1, int(oracle.once("row bound", lambda: float(oracle.ask("row bound")[0]))))
+        return oracle.ask("minimum", query=self.query(oracle.plan, n_rows, target))
 
     def objective(self, n_rows: int, ridge: float) -> Objective:
         """The objective with these two numbers."""
@@ -141,29 +136,26 @@ class Perturbation(Course):
         return rounds_until(tolerance, objective.smoothness, ridge, objective.farthest(term))
 
 
-@dataclass(frozen=True)
 class PerturbedOutput(Perturbation):
-    """``solver="output"``: Gaussian noise on the minimiser of a strongly convex objective.
+    """Gaussian noise on the minimiser of a strongly convex objective.
 
     Its size is ``zeta / (alpha n mu)``, and the error grows with its square: right for penalties of 1e-2, useless for
     1e-4.
     """
 
-    tag: ClassVar[str] = "PerturbedOutput"
-
-    name: ClassVar[str] = "output"
+    tag, name = "PerturbedOutput", "output"
 
     def default_rounds(self) -> int:
         sensitivity = self.objective(1, self.ridge).lipschitz * self.problem.neighbours.sum_factor / self.ridge
         return self._rounds_until(NEGLIGIBLE["output"] / 2 * sensitivity, self.ridge)
 
-    def minimum(self) -> Item:
-        return Item("minimum", Gaussian(), count=self.problem.n_problems, passes=self.n_rounds)
+    def minimum(self, query: Minimum | None) -> Line:
+        return Line("minimum", Gaussian(), query, count=self.problem.n_problems, passes=self.rounds)
 
     def query(self, plan: Plan, n_rows: int, target: int | None) -> Minimum:
-        return Minimum(self.objective(n_rows, self.ridge), self.n_rounds, target)
+        return Minimum(self.objective(n_rows, self.ridge), self.rounds, target)
 
-    def predicted_error(self, plan: Plan) -> float | None:
+    def expected_error(self, plan: Plan) -> float | None:
         """``d (h + alpha) std^2 / 2`` with curvature ``h`` in all of d directions."""
         problem = self.problem
         sensitivity = self.query(plan, problem.n_rows, None).sensitivity(problem.neighbours)
@@ -171,13 +163,10 @@ class PerturbedOutput(Perturbation):
         return problem.n_parameters * (self.curvature + problem.strong_convexity) * std**2 / 2
 
 
-@dataclass(frozen=True)
 class PerturbedObjective(Perturbation):
-    """``solver="objective"``: the minimiser of an objective with a random linear term."""
+    """The minimiser of an objective with a random linear term."""
 
-    tag: ClassVar[str] = "PerturbedObjective"
-
-    name: ClassVar[str] = "objective"
+    tag, name = "PerturbedObjective", "objective"
 
     def default_rounds(self) -> int:
         problem = self.problem
@@ -188,15 +177,15 @@ class PerturbedObjective(Perturbation):
         mu = gdp_mu(OUTPUT_SHARE * problem.budget.epsilon / problem.n_problems, OUTPUT_SHARE * self.delta)
         return self._rounds_until(std * mu / 2, ridge, mechanism.longest_term(problem.n_parameters))
 
-    def minimum(self) -> Item:
-        return Item("minimum", self._mechanism, count=self.problem.n_problems, passes=self.n_rounds)
+    def minimum(self, query: Minimum | None) -> Line:
+        return Line("minimum", self._mechanism, query, count=self.problem.n_problems, passes=self.rounds)
 
     def query(self, plan: Plan, n_rows: int, target: int | None) -> Minimum:
         mechanism = plan["minimum"].mechanism
         assert isinstance(mechanism, ObjectivePerturbation)
-        return PerturbedMinimum(self.objective(n_rows, mechanism.regularisation), self.n_rounds, target, mechanism)
+        return PerturbedMinimum(self.objective(n_rows, mechanism.regularisation), self.rounds, target, mechanism)
 
-    def predicted_error(self, plan: Plan) -> float | None:
+    def expected_error(self, plan: Plan) -> float | None:
         """``d sigma^2 / (2 n^2 h') + d h' std^2 / 2``, with ``h' = h + D/n`` in all of d directions.
 
         The first part is the linear term's, the second that of the noise for the approximate minimum. What a ``D``
@@ -218,8 +207,8 @@ class PerturbedObjective(Perturbation):
         return ObjectivePerturbation(self.delta, objective.lipschitz, smoothness, self.ridge, problem.neighbours)
 
 
-def _check_loss(problem: Problem) -> None:
-    loss, solver = problem.loss, problem.solver
+def _check_loss(problem: Problem, solver: str) -> None:
+    loss = problem.loss
     if not loss.convex:
         raise BudgetError(f"solver={solver!r} needs a convex loss, and {loss.name} is not one; use solver='gradient'")
     if not (math.isfinite(loss.derivative_bound) and math.isfinite(loss.curvature_bound)):
@@ -229,16 +218,17 @@ def _check_loss(problem: Problem) -> None:
         )
     assert problem.row_norm is not None
     largest = loss.lipschitz(math.hypot(problem.row_norm, problem.intercept))
-    if problem.clip_norm is not None and problem.clip_norm < largest * (1 - 1e-9):
+    clip_norm = problem.gradient.clip_norm if isinstance(problem.gradient, ClipNorm) else None
+    if clip_norm is not None and clip_norm < largest * (1 - 1e-9):
         raise BudgetError(
-            f"clip_norm={problem.clip_norm:g} would clip gradients of norm up to {largest:g}; a clipped gradient is no "
+            f"clip_norm={clip_norm:g} would clip gradients of norm up to {largest:g}; a clipped gradient is no "
             f"gradient of a convex loss, and solver={solver!r} rests on convexity. Leave clip_norm out, or lower "
             "row_norm, which clips the rows"
         )
 
 
-def _check_penalty(problem: Problem) -> None:
-    penalty, solver = problem.penalty, problem.solver
+def _check_penalty(problem: Problem, solver: str) -> None:
+    penalty = problem.penalty
     if problem.constraint is not None:
         raise BudgetError(
             f"solver={solver!r} minimises over all parameters: leave out the constraint, or use solver='gradient'"

@@ -18,22 +18,21 @@ for comparison, and for data that is expensive to read.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
 
 import numpy as np
 
+from dpdist.central.bounding import All, ClipNorm, check_rate
 from dpdist.central.convex import Smoothness, needs_delta, norm_gradient
-from dpdist.central.course import Course, Problem, Vector, need
+from dpdist.central.linear_method import LinearMethod, Problem, Vector, bounded_by, need, reads
 from dpdist.central.smooth_queries import GradientDifference
 from dpdist.constraints import proximal
-from dpdist.engine.query import Query
-from dpdist.fitting.door import Door
-from dpdist.fitting.parameters import choice
+from dpdist.fitting.parameters import check_count
+from dpdist.method import DECIDED, Line, Oracle, Public
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.mechanisms import Gaussian
-from dpdist.privacy.plan import Item, Plan
+from dpdist.privacy.plan import Plan
 from dpdist.privacy.releases import Poisson
 from dpdist.solvers.loops import drive, variance_reduced
 
@@ -44,98 +43,120 @@ NOTHING = 2.0**-190
 
 
 @dataclass(frozen=True)
-class VarianceReduced(Course):
-    """``n_rounds`` is the number of epochs: 6 where ``n mu / sqrt(d) >= 3000``, 4 from 1000 on, 3 below.
+class SVRG(LinearMethod):
+    """A full gradient for each epoch of short rounds, which start again at the last point of the one before (dp-svrg).
 
-    The longer the course, the less error it leaves and the more noise it meets. ``"svrg++"``: 4, or 3 below 1000.
+    Epochs: 6 where ``n mu / sqrt(d) >= 3000``, 4 from 1000 on, 3 below. The longer the course, the less error it
+    leaves and the more noise it meets.
+
+    Parameters
+    ----------
+    n_rounds : int, optional
+        Epochs.
+    n_inner : int, optional
+        Public number of short rounds in each: 10 (below 1000: 5).
+    batch_rate : float, default 0.02
+        Chance of each row to be in a short round.
+    step_size : float, optional
+        Public step size. Default: from a privately released smoothness (1 % of the budget).
 
     Attributes
     ----------
-    n_inner : tuple of int
-        Steps of each epoch: 10 (below 1000: 5); for ``"svrg++"`` 4 (2) in the first and twice as many in each next.
-    rate : float or None
-        Poisson rate of the rows of a step; None reads all rows.
+    steps : tuple of int
+        Short rounds of each epoch; decided.
     """
 
-    tag: ClassVar[str] = "VarianceReduced"
+    tag, name = "SVRG", "svrg"
 
-    n_inner: tuple[int, ...]
-    rate: float | None
+    n_inner: int | None = None
+    batch_rate: float = 0.02
+    step_size: float | None = None
 
-    @classmethod
-    def of(cls, problem: Problem) -> VarianceReduced:
-        """The course for a problem, by the measured rules."""
-        choice("gradient", problem.gradient, ("norm",))
-        choice("rows", problem.rows, ("all",))
-        choice("combine", problem.combine, ("auto", "last"))
+    steps: tuple[int, ...] = field(default=(), kw_only=True, repr=False, metadata=DECIDED)
+
+    reach: ClassVar[float] = 1 / 2
+    """Step size times curvature."""
+    restarts: ClassVar[bool] = True
+    momentum: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_inner is not None:
+            check_count("n_inner", self.n_inner)
+        check_rate("batch_rate", self.batch_rate)
+
+    def decide(self, public: Public, statement: Problem) -> Self:
+        problem = bounded_by(statement, self.name, ClipNorm)
+        reads(problem, self.name, All)
         needs_delta(problem)
         need(problem, "row_norm")
         norm_gradient(problem)  # its bounds are checked before anything is planned
         mu = gdp_mu(problem.budget.epsilon, problem.budget.delta) / math.sqrt(problem.n_problems)
-        ratio = problem.n_rows * mu / math.sqrt(problem.n_features)
-        if problem.solver == "svrg++":
-            n_rounds = problem.n_rounds or (3 if ratio < 1000 else 4)
-            m = problem.n_inner or (1 if ratio < 1000 else 2)
-            n_inner = tuple(m * 2**s for s in range(1, n_rounds + 1))
-        else:
-            n_rounds = problem.n_rounds or (3 if ratio < 1000 else 4 if ratio < 3000 else 6)
-            n_inner = (problem.n_inner or (5 if ratio < 1000 else 10),) * n_rounds
-        return cls(problem, n_rounds, n_inner, None if problem.batch_rate == 1 else problem.batch_rate)
+        steps = self._steps(problem.n_rows * mu / math.sqrt(problem.n_features))
+        return self._with(public, problem, n_rounds=len(steps), steps=steps)
+
+    def _steps(self, ratio: float) -> tuple[int, ...]:
+        """Short rounds of each epoch, by ``n mu / sqrt(d)``."""
+        n_rounds = self.n_rounds or (3 if ratio < 1000 else 4 if ratio < 3000 else 6)
+        return (self.n_inner or (5 if ratio < 1000 else 10),) * n_rounds
 
     @property
-    def name(self) -> str:  # type: ignore[override]
-        return self.problem.solver
+    def smoothness(self) -> Smoothness:
+        """Where the step size comes from."""
+        return Smoothness(self.problem, self.step_size is None)
 
     @property
     def n_differences(self) -> int:
         """Steps that are not at the snapshot: the first ones of an epoch (of all epochs, with restarts) are there."""
-        return sum(self.n_inner) - (self.n_rounds if self.name == "svrg" else 1)
+        return sum(self.steps) - (self.rounds if self.restarts else 1)
 
-    def items(self) -> Sequence[Item]:
-        smoothness, copies = Smoothness(self.problem), self.problem.n_problems
+    def lines(self) -> list[Line]:
+        """The bound of the differences follows from the points; it is at most twice that of the snapshots."""
+        smoothness, copies = self.smoothness, self.problem.n_problems
         half = smoothness.rest * SNAPSHOT_SHARE
-        snapshots = Item("snapshot", Gaussian(), count=self.n_rounds * copies, share=half)
+        full = norm_gradient(self.problem)
         if not self.n_differences:
-            return [*smoothness.items(), replace(snapshots, share=smoothness.rest)]
-        sampling = None if self.rate is None else Poisson(self.rate)
+            return [
+                *smoothness.lines(),
+                Line("snapshot", Gaussian(), full, count=self.rounds * copies, share=smoothness.rest),
+            ]
+        sampling = None if self.batch_rate == 1 else Poisson(self.batch_rate)
         count, rest = self.n_differences * copies, smoothness.rest - half
         return [
-            *smoothness.items(), snapshots, Item("difference", Gaussian(), count=count, share=rest, sampling=sampling)
-        ]  # fmt: skip
+            *smoothness.lines(),
+            Line("snapshot", Gaussian(), full, count=self.rounds * copies, share=half),
+            Line("difference", Gaussian(), count=count, share=rest, sampling=sampling),
+        ]
 
-    def queries(self) -> dict[str, Query]:
-        """The bound of the differences follows from the points; it is at most twice that of the snapshots."""
-        return {**Smoothness(self.problem).queries(), "snapshot": norm_gradient(self.problem)}
-
-    def solve(self, door: Door) -> Vector:
+    def solution(self, oracle: Oracle, target: int | None) -> Vector:
         problem = self.problem
-        full = norm_gradient(problem, door.target)
-        steep, rows = Smoothness(problem).worst, problem.n_rows * (self.rate or 1.0)
-        step = problem.step_size or self._step(door)
+        full = norm_gradient(problem, target)
+        steep, rows = self.smoothness.worst, problem.n_rows * self.batch_rate
+        step = self.step_size or self.reach / self.smoothness.of(oracle)
 
-        def oracle(asked: tuple[Vector, Vector | None]) -> Vector:
+        def answer(asked: tuple[Vector, Vector | None]) -> Vector:
             x, snapshot = asked
             if snapshot is None:
-                return door.gradient("snapshot", full, x) / problem.n_rows
+                return oracle.ask("snapshot", oracle.visit(x), full) / problem.n_rows
             distance = float(np.linalg.norm(x - snapshot))
             clip_norm = min(2 * full.clip_norm, steep * distance)
             if distance == 0 or clip_norm < NOTHING:
                 return np.zeros_like(x)
-            query = GradientDifference(problem.loss, full.row_norm, clip_norm, problem.intercept, door.target)
-            return door.release("difference", query, (x, snapshot)) / rows
+            query = GradientDifference(problem.loss, full.row_norm, clip_norm, problem.intercept, target)
+            return oracle.ask("difference", (x, snapshot), query) / rows
 
         loop = variance_reduced(
             np.zeros(problem.n_parameters),
             proximal(problem.penalty, problem.constraint, problem.n_features),
             step,
-            self.n_inner,
-            restart=self.name == "svrg",
-            momentum=0.5 if self.name == "katyusha" else 1.0,
-            growth=1 + step * problem.strong_convexity if self.name == "katyusha" else 1.0,
+            self.steps,
+            restart=self.restarts,
+            momentum=self.momentum,
+            growth=1 + step * problem.strong_convexity if self.momentum < 1 else 1.0,
         )
-        return drive(loop, oracle)
+        return drive(loop, answer)
 
-    def predicted_error(self, plan: Plan) -> float | None:
+    def expected_error(self, plan: Plan) -> float | None:
         """Excess that is due to the noise of the last snapshot, for rows that are equally long in all directions.
 
         An epoch moves to the minimiser of the objective tilted by that noise: ``d noise^2 / (2 h)`` for curvature h in
@@ -147,5 +168,31 @@ class VarianceReduced(Course):
         curvature = problem.loss.curvature_bound * problem.row_norm**2 / problem.n_parameters
         return problem.n_parameters * (noise / problem.n_rows) ** 2 / (2 * curvature)
 
-    def _step(self, door: Door) -> float:
-        return (2 / 3 if self.name == "katyusha" else 1 / 2) / door.once("smoothness", Smoothness(self.problem).of)
+
+class SVRGPlusPlus(SVRG):
+    """The same with epochs that double and go on where the one before ended (dp-svrgpp): 4 epochs, 3 below 1000.
+
+    Parameters
+    ----------
+    n_rounds, n_inner, batch_rate, step_size
+        As in `SVRG`; ``n_inner`` is half of the short rounds of the first epoch: 2 (below 1000: 1).
+    """
+
+    tag, name = "SVRGPlusPlus", "svrg++"
+
+    restarts: ClassVar[bool] = False
+
+    def _steps(self, ratio: float) -> tuple[int, ...]:
+        n_rounds = self.n_rounds or (3 if ratio < 1000 else 4)
+        m = self.n_inner or (1 if ratio < 1000 else 2)
+        return tuple(m * 2**s for s in range(1, n_rounds + 1))
+
+
+class Katyusha(SVRG):
+    """The same as `SVRG` with momentum that pulls towards the full gradients' points (dp-katyusha)."""
+
+    tag, name = "Katyusha", "katyusha"
+
+    reach: ClassVar[float] = 2 / 3
+    restarts: ClassVar[bool] = False
+    momentum: ClassVar[float] = 0.5

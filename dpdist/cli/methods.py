@@ -76,32 +76,50 @@ def _details(found: dict[str, Any]) -> str:
 def _parameters(method: Any, estimator: str) -> list[dict[str, Any]]:
     """Name, kind, default and description of what a job can set."""
     from dpdist.pipeline.registry import estimator_class
-    from dpdist.pipeline.sections import free_parameters
-    from dpdist.pipeline.values import said
+    from dpdist.pipeline.sections import free_parameters, offers
+    from dpdist.pipeline.values import object_of, said
 
     cls = estimator_class(estimator)
     defaults = {name: p.default for name, p in inspect.signature(cls).parameters.items()}
     # an estimator may refer to another one of the method for what they have in common
-    texts = {name: text for each in (*method.estimators, estimator) for name, text in _texts(each).items()}
+    texts = {
+        name: text for each in (*method.estimators, estimator) for name, text in _texts(estimator_class(each)).items()
+    }
+    objects = offers(cls)
+    found = []
+    for name, kind in free_parameters(method, estimator).items():
+        fixed = method.parameters.get(name)
+        if name in objects and fixed is not None:
+            found += [] if fixed == "auto" else _fields(name, object_of(fixed, objects[name]))
+            continue
+        takes = f"{', '.join(objects[name])}, or an object" if name in objects else said(kind) or "any value"
+        default = None if defaults[name] in (None, inspect.Parameter.empty) else defaults[name]
+        found.append({"name": name, "takes": takes, "default": default, "what": texts.get(name, "")})
+    return found
+
+
+def _fields(name: str, fixed: Any) -> list[dict[str, Any]]:
+    """The same for the parameters of an object whose kind the method fixes."""
+    from dpdist.pipeline.values import kind_of, said
+
+    texts = _texts(type(fixed))
     return [
         {
-            "name": name,
-            "takes": said(kind) or "any value",
-            "default": None if defaults[name] in (None, inspect.Parameter.empty) else defaults[name],
-            "what": texts.get(name, ""),
+            "name": f"{name}.{field}",
+            "takes": said(kind_of(of.type)) or "any value",
+            "default": getattr(fixed, field),
+            "what": texts.get(field, ""),
         }
-        for name, kind in free_parameters(method, estimator).items()
+        for field, of in fixed.parameters().items()
     ]
 
 
-def _texts(estimator: str) -> dict[str, str]:
+def _texts(of: type) -> dict[str, str]:
     """The descriptions of parameters in the docstrings of a class and those it inherits from."""
-    from dpdist.pipeline.registry import estimator_class
-
     found: dict[str, str] = {}
-    for each in reversed(estimator_class(estimator).__mro__):
+    for each in reversed(of.__mro__):
         section = re.search(r"Parameters\n-+\n(.*?)(?:\n\n|\Z)", inspect.cleandoc(each.__doc__ or ""), re.DOTALL)
         for names, text in re.findall(r"^(\w[\w, ]*) : .*\n((?:    .*\n?)*)", section[1] if section else "", re.M):
-            for name in names.split(", "):
+            for name in names.split(", ") if text.strip() else ():
                 found[name] = " ".join(text.split()).replace("``", "")
     return found

@@ -59,7 +59,7 @@ def command(
       dpdist run job.yaml --output runs/monday
       dpdist run job.yaml --output runs/monday --resume
       dpdist run job.yaml --output s3://bucket/runs/monday
-      dpdist run job.yaml --set budget.epsilon=0.5 --set params.n_rounds=20
+      dpdist run job.yaml --set budget.epsilon=0.5 --set params.solver.n_rounds=20
       dpdist run job.yaml --scheduler tcp://scheduler:8786 --json > result.json
     """
     from dpdist.cli.plan import as_text

@@ -97,7 +97,9 @@ def watching(watcher: Watcher) -> Iterator[None]:
     >>> import numpy as np
     >>> from dpdist import LogisticRegression
     >>> X = np.random.default_rng(0).normal(size=(500, 3))
-    >>> model = LogisticRegression(classes=[0, 1], epsilon=1.0, delta=1e-6, row_norm=1.0, n_rounds=2, random_state=0)
+    >>> from dpdist.central import GradientDescent
+    >>> short = {"solver": GradientDescent(n_rounds=2), "random_state": 0}
+    >>> model = LogisticRegression(classes=[0, 1], epsilon=1.0, delta=1e-6, row_norm=1.0, **short)
     >>> with watching(lambda event: print(type(event).__name__)):
     ...     _ = model.fit(X, (X[:, 0] > 0).astype(int))
     Planned

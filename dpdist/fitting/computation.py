@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-import warnings
 from typing import Any
 
+from dpdist.errors import warn_caller
 from dpdist.identity import NotNamed, text
 
 
@@ -26,10 +26,8 @@ def computation_of(value: Any, run_id: str | None, nameless: str = "") -> str:
     except NotNamed as problem:
         name, nameless = "", str(problem)
     if nameless and run_id is not None:
-        warnings.warn(
+        warn_caller(
             f"run_id={run_id!r} cannot be resumed after a crash, because another process could not tell whether it "
-            f"does the same: {nameless}",
-            UserWarning,
-            stacklevel=3,
+            f"does the same: {nameless}"
         )
     return name + secrets.token_hex(16) if nameless else name

@@ -7,7 +7,6 @@ array=[...]").
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import validate_data
 
 from dpdist.data import Dataset
-from dpdist.errors import DataError
+from dpdist.errors import DataError, warn_caller
 
 
 def as_dataset(estimator: Any, X: Any, y: Any = None, *, labels: bool = True) -> Dataset:
@@ -107,11 +106,7 @@ def _label_array(y: Any) -> Any:
             "here could fail on one row's value and tell it"
         )
     if y.ndim == 2 and y.shape[1] == 1:
-        warnings.warn(
-            "A column-vector y was passed when a 1d array was expected: pass y.ravel()",
-            DataConversionWarning,
-            stacklevel=4,
-        )
+        warn_caller("A column-vector y was passed when a 1d array was expected: pass y.ravel()", DataConversionWarning)
         return y[:, 0]
     if y.ndim != 1:
         raise DataError(f"y should be a 1d array, one label per row, got shape {y.shape}")

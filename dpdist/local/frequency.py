@@ -8,6 +8,7 @@ method                 best for                                                 
 ``subset-selection``   up to 1000 categories: the least noise                   k bits
 ``olh``                more categories                                          a 64-bit seed and a small number
 ``oue``, ``sue``       sums that are drawn directly (``fidelity="sum"``)        k bits
+``ue``                 the same, with a p and q of your own                     k bits
 ====================== ======================================================== =======================================
 
 The laws, their variances and sources are in `dpdist.local.frequency_oracles`.
@@ -16,23 +17,28 @@ The laws, their variances and sources are in `dpdist.local.frequency_oracles`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.constraints import project_simplex
 from dpdist.data import Dataset
+from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, DataError
-from dpdist.fitting.parameters import check_between, check_count, choice
-from dpdist.identity import text
+from dpdist.estimators.choices import Offered, chosen
+from dpdist.fitting.parameters import check_between, check_count
 from dpdist.local.categories import Category, Labelled
 from dpdist.local.estimator import LocalEstimator
-from dpdist.local.frequency_oracles import ORACLES
+from dpdist.local.frequency_oracles import KRR, OLH, OUE, SUE, UE, FrequencyOracle, Hadamard, SubsetSelection
 from dpdist.local.levels import Leveled, Levels, check_levels
+from dpdist.local.method import LocalMethod
 from dpdist.local.protocol import LocalProtocol
 from dpdist.local.values import as_given, one_column
+from dpdist.method import DECIDED, Method, Oracle, Public, by_name
+from dpdist.privacy.plan import Plan
 
 MANY = 1 << 16
 """From here on a report or its decoding takes too long for anything but a Hadamard row."""
@@ -69,6 +75,128 @@ def best_oracle(n_categories: int, epsilon: float, sums: bool = False) -> tuple[
     return "olh", f"the same noise as k bits, in a report that does not grow with the {n_categories} categories"
 
 
+@dataclass(frozen=True)
+class Categories:
+    """What a user of `Histogram` states.
+
+    Attributes
+    ----------
+    statistic : Category or Labelled
+    levels : tuple of float
+        Public levels of privacy; empty where all users have the same epsilon.
+    postprocess : {"simplex"} or None
+    """
+
+    tag: ClassVar[str] = "Categories"
+
+    statistic: Category | Labelled
+    levels: tuple[float, ...] = ()
+    postprocess: str | None = "simplex"
+
+
+@dataclass(frozen=True)
+class FrequencyMethod(LocalMethod):
+    """Every user reports their category once; what the server decodes are unbiased frequencies."""
+
+    statement: Categories = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
+
+    oracle: ClassVar[type[FrequencyOracle]]
+    measures: ClassVar[str] = "standard error of the frequency of a rare category"
+
+    def decide(self, public: Public, statement: Categories) -> Self:
+        return self._with(public, statement)
+
+    @property
+    def protocols(self) -> Sequence[LocalProtocol]:
+        statistic, levels = self.statement.statistic, self.statement.levels
+        if levels:
+            oracle = self.law(statistic.size, levels[-1])
+            return [LocalProtocol(Leveled(statistic, levels), Levels(oracle, levels))]
+        return [LocalProtocol(statistic, self.law(statistic.size, float(self.public.budget.epsilon)))]
+
+    def law(self, size: int, epsilon: float) -> FrequencyOracle:
+        """That of a report."""
+        return self.oracle(size, epsilon)
+
+    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
+        total, n = self.total(oracle), self.public.n_rows
+        randomiser: Any = self.protocols[0].randomiser
+        unbiased = randomiser.decode(total, n)
+        error = np.sqrt(_variance(randomiser, total, np.clip(unbiased, 0.0, 1.0), n))
+        frequencies = project_simplex(unbiased) if self.statement.postprocess == "simplex" else unbiased
+        return {"unbiased_frequencies": unbiased, "standard_error": error, "frequencies": frequencies}
+
+    def expected_error(self, plan: Plan) -> float:
+        randomiser: Any = self.protocols[0].randomiser
+        if isinstance(randomiser, Levels):
+            return randomiser.noise_std / math.sqrt(self.public.n_rows)
+        return float(math.sqrt(randomiser.variance(np.zeros(1))[0] / self.public.n_rows))
+
+
+class KAryResponse(FrequencyMethod):
+    """The own category with a larger probability than any other one."""
+
+    tag, name, oracle = "KAryResponse", "krr", KRR
+
+
+class SymmetricUnaryEncoding(FrequencyMethod):
+    """A bit for every category, each flipped with the same probability."""
+
+    tag, name, oracle = "SymmetricUnaryEncoding", "sue", SUE
+
+
+class OptimisedUnaryEncoding(FrequencyMethod):
+    """The same with the probabilities that have the least variance for rare categories."""
+
+    tag, name, oracle = "OptimisedUnaryEncoding", "oue", OUE
+
+
+@dataclass(frozen=True)
+class UnaryEncoding(FrequencyMethod):
+    """The same with public probabilities of a 1: p for the own category, q for any other.
+
+    Parameters
+    ----------
+    p : float, default 0.75
+        Chance of a 1 for the own category.
+    q : float, optional
+        Chance of a 1 for any other. Default: the smallest that epsilon allows.
+    """
+
+    tag, name, oracle = "UnaryEncoding", "ue", UE
+
+    p: float = 0.75
+    q: float | None = None
+
+    def law(self, size: int, epsilon: float) -> UE:
+        return UE(size, epsilon, self.p, self.q)
+
+
+class LocalHashing(FrequencyMethod):
+    """A public random hash of the category, by k-ary response."""
+
+    tag, name, oracle = "LocalHashing", "olh", OLH
+
+
+class HadamardResponse(FrequencyMethod):
+    """A row of the Hadamard matrix, and one bit."""
+
+    tag, name, oracle = "HadamardResponse", "hadamard-response", Hadamard
+
+
+class Subsets(FrequencyMethod):
+    """A random set of categories that holds the own one with a larger probability than others."""
+
+    tag, name, oracle = "Subsets", "subset-selection", SubsetSelection
+
+
+METHODS = by_name(
+    KAryResponse, SymmetricUnaryEncoding, OptimisedUnaryEncoding, UnaryEncoding, LocalHashing, HadamardResponse, Subsets
+)
+"""Laws of the reports, by name."""
+
+
+@dataclass(eq=False, repr=False)
 class Histogram(LocalEstimator):
     """The frequency of every category, from one report of every user.
 
@@ -76,7 +204,8 @@ class Histogram(LocalEstimator):
     ----------
     n_categories : int, optional
         Records are whole numbers from 0 to ``n_categories - 1``; anything else is a null record.
-    method : {"auto", "krr", "sue", "oue", "olh", "hadamard-response", "subset-selection"}
+    method : str or FrequencyMethod
+        "auto", "krr", "sue", "oue", "ue", "olh", "hadamard-response" or "subset-selection":
         Law of the reports; "auto" chooses by the number of categories and epsilon (`best_oracle`).
     postprocess : {"simplex"} or None
         Replace the unbiased frequencies by the nearest ones that are not negative and sum to 1. That takes away most of
@@ -90,7 +219,7 @@ class Histogram(LocalEstimator):
         exceed it (below the lowest one, without any information), and estimates are weighted by their precision.
     epsilon, delta, fidelity
         As in `dpdist.local.estimator.LocalEstimator`; the guarantee is pure, delta is not used.
-    ledger, cluster, run_id, random_state, verbose
+    ledger, cluster, run_id, random_state
         As in `dpdist.central.minimizer.Minimizer`.
 
     Attributes
@@ -119,38 +248,16 @@ class Histogram(LocalEstimator):
     (True, 'krr')
     """
 
-    def __init__(
-        self,
-        n_categories: int | None = None,
-        method: str = "auto",
-        *,
-        postprocess: str | None = "simplex",
-        categories: Sequence[Any] | None = None,
-        epsilon_levels: Sequence[float] | None = None,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        fidelity: str = "report",
-        ledger: Any = None,
-        cluster: Any = None,
-        run_id: str | None = None,
-        random_state: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_categories = n_categories
-        self.method = method
-        self.postprocess = postprocess
-        self.categories = categories
-        self.epsilon_levels = epsilon_levels
-        self.epsilon = epsilon
-        self.delta = delta
-        self.fidelity = fidelity  # type: ignore[assignment]  # checked when it is used
-        self.ledger = ledger
-        self.cluster = cluster
-        self.run_id = run_id
-        self.random_state = random_state
-        self.verbose = verbose
+    offers: ClassVar[Mapping[str, Offered]] = {"method": METHODS}
 
-    def fit(self, X: Any, y: Any = None) -> Histogram:
+    n_categories: int | None = None
+    method: str | FrequencyMethod = "auto"
+    _: KW_ONLY
+    postprocess: str | None = "simplex"
+    categories: Sequence[Any] | None = None
+    epsilon_levels: Sequence[float] | None = None
+
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Fit to one category per user.
 
         Parameters
@@ -160,21 +267,27 @@ class Histogram(LocalEstimator):
         y : array of shape (n,), optional
             Every user's epsilon; only with ``epsilon_levels``.
         """
-        self._check_parameters()
+        return self._fit(X, y)
+
+    def _dataset(self, X: Any, y: Any) -> Dataset:
+        self.n_features_in_ = 1
         dataset = one_column(X, y if self.epsilon_levels is not None else None)
-        protocols = self._protocols(dataset.n_rows, 1)
         self._check_stored(dataset)
-        arrays = dict.fromkeys(protocols[0].arrays, as_given)
-        with self._questions(dataset, arrays, protocols, text(self.postprocess)) as questions:
-            total = questions.total()
-        oracle: Any = protocols[0].randomiser
-        self.unbiased_frequencies_ = oracle.decode(total, dataset.n_rows)
-        likely = np.clip(self.unbiased_frequencies_, 0.0, 1.0)
-        self.standard_error_ = np.sqrt(_variance(oracle, total, likely, dataset.n_rows))
-        simplex = self.postprocess == "simplex"
-        self.frequencies_ = project_simplex(self.unbiased_frequencies_) if simplex else self.unbiased_frequencies_
-        self.method_, self.method_reason_ = self._choice()
-        return self
+        return dataset
+
+    def _prepare(self, dataset: Dataset) -> Mapping[str, Prepare]:
+        return dict.fromkeys(("X",) if self.epsilon_levels is None else ("X", "y"), as_given)
+
+    def _chosen(self, public: Public, **beside: Any) -> FrequencyMethod:
+        levels = () if self.epsilon_levels is None else tuple(float(level) for level in self.epsilon_levels)
+        statistic = self._statistic
+        method = chosen("method", self.method, METHODS)
+        if method == "auto":
+            # the highest level has the most to say
+            name, reason = best_oracle(statistic.size, levels[-1] if levels else self.epsilon, self.fidelity == "sum")
+            method = replace(METHODS[name](), reason=reason)
+        found: FrequencyMethod = method.decide(public, Categories(statistic, levels, self.postprocess))
+        return found
 
     @property
     def _statistic(self) -> Category | Labelled:
@@ -183,25 +296,9 @@ class Histogram(LocalEstimator):
         assert self.n_categories is not None
         return Category(int(self.n_categories))
 
-    @property
-    def _levels(self) -> tuple[float, ...]:
-        return () if self.epsilon_levels is None else tuple(float(level) for level in self.epsilon_levels)
-
-    def _choice(self) -> tuple[str, str]:
-        """The method, and why it is that one."""
-        if self.method != "auto":
-            return self.method, "as asked for"
-        # the highest level has the most to say
-        highest = self._levels[-1] if self._levels else self.epsilon
-        return best_oracle(self._statistic.size, highest, self.fidelity == "sum")
-
-    def _protocols(self, n_rows: int, n_features: int) -> Sequence[LocalProtocol]:
-        statistic = self._statistic
-        method, _ = self._choice()
-        if self._levels:
-            oracle = ORACLES[method](statistic.size, self._levels[-1])
-            return [LocalProtocol(Leveled(statistic, self._levels), Levels(oracle, self._levels))]
-        return [LocalProtocol(statistic, ORACLES[method](statistic.size, float(self.epsilon)))]
+    def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:
+        super()._store(method, fitted)
+        self.method_, self.method_reason_ = method.name, method.reason
 
     def _check_stored(self, dataset: Dataset) -> None:
         """Refuse labels of another kind than the declared ones: every record would be null."""
@@ -216,7 +313,7 @@ class Histogram(LocalEstimator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        choice("method", self.method, ("auto", *ORACLES))
+        chosen("method", self.method, METHODS)
         if self.postprocess not in ("simplex", None):
             raise BudgetError(f"postprocess must be 'simplex' or None, got {self.postprocess!r}")
         if (self.n_categories is None) == (self.categories is None):

@@ -6,6 +6,7 @@ class               a report is                    bits               ``n`` time
 `KRR`               a category                     log2 k             ``(E + k - 2) / (E - 1)^2``
 `SUE`               k bits, one of them yours      k                  ``s / (s - 1)^2``, ``s = e^(epsilon / 2)``
 `OUE`               the same, asymmetric           k                  ``4 E / (E - 1)^2``
+`UE`                the same, of any p and q       k                  ``q (1 - q) / (p - q)^2``
 `OLH`               a hash function, a hash value  64 + log2 E        ``4 E / (E - 1)^2``
 `Hadamard`          a column, a sign               1 + log2 k         ``((E + 1) / (E - 1))^2``
 `SubsetSelection`   a subset of the categories     k                  ``q (1 - q) / (p - q)^2``, the smallest of all
@@ -31,6 +32,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.errors import BudgetError
 from dpdist.kernels.bernoulli import DIGITS, bernoulli_lanes
 from dpdist.kernels.packed_bits import GROUP, count_packed, count_unary, lane_words, pack_unary, padding_is_zero
 from dpdist.local.hadamard import Hadamard
@@ -40,7 +42,7 @@ from dpdist.local.responses import krr_share, respond
 from dpdist.local.subsets import SubsetSelection
 from dpdist.privacy.draws import Draws
 
-__all__ = ["KRR", "OLH", "ORACLES", "OUE", "SUE", "FrequencyOracle", "Hadamard", "SubsetSelection"]
+__all__ = ["KRR", "OLH", "ORACLES", "OUE", "SUE", "UE", "FrequencyOracle", "Hadamard", "SubsetSelection"]
 
 _ONE = 1 << DIGITS
 
@@ -224,7 +226,80 @@ class SUE(_Unary):
         return None
 
 
+@dataclass(frozen=True)
+class UE(_Unary):
+    """Unary encoding with public probabilities: the own bit is 1 with probability p, each other one with q.
+
+    Two categories differ in two bits, so the ratio is ``p (1 - q) / ((1 - p) q)`` at most; a null record has no own
+    bit, and differs from any in one, of a smaller ratio. ``p = 1/2`` is `OUE`, ``p = 1 - q`` is `SUE`. With p near 1 a
+    common category has less noise than there, and all others have more. Chances are multiples of ``2**-53``: p is
+    rounded down, q up.
+
+    Parameters
+    ----------
+    size : int
+    epsilon : float
+    p : float, default 0.75
+    q : float, optional
+        Default: the smallest that epsilon allows.
+
+    Raises
+    ------
+    BudgetError
+        Where p and q tell more than epsilon.
+
+    Examples
+    --------
+    >>> UE(128, epsilon=1.0, p=0.5).chances == OUE(128, epsilon=1.0).chances
+    True
+    """
+
+    tag: ClassVar[str] = "UE"
+
+    size: int
+    epsilon: float
+    p: float = 0.75
+    q: float | None = None
+
+    name: ClassVar[str] = "ue"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("p", "q"):
+            value = getattr(self, name)
+            if value is not None and not 1e-9 <= value <= 1 - 1e-9:
+                raise BudgetError(f"{name} must lie between 0 and 1, got {value!r}")
+        if self._threshold >= self._kept:
+            raise BudgetError(f"q must lie below p, or reports tell nothing: got p={self.p!r}, q={self.q!r}")
+        if self._threshold < self._smallest:
+            raise BudgetError(
+                f"p={self.p!r} and q={self.q!r} tell more than epsilon={self.epsilon!r}, at which q is "
+                f"{self._smallest / _ONE:.4g} at least"
+            )
+
+    @property
+    def _kept(self) -> int:
+        """``p 2**53``."""
+        return int(Fraction(self.p) * _ONE)
+
+    @property
+    def _smallest(self) -> int:
+        """The smallest ``q 2**53`` at which the odds of p are E times those of q, or less."""
+        return _smallest(odds(self.epsilon) * (_ONE - self._kept) / self._kept)
+
+    @property
+    def _threshold(self) -> int:
+        return self._smallest if self.q is None else -int(-Fraction(self.q) * _ONE // 1)
+
+    @property
+    def chances(self) -> tuple[Fraction, Fraction]:
+        return Fraction(self._kept, _ONE), Fraction(self._threshold, _ONE)
+
+    def _own(self, n_users: int, draws: Draws) -> NDArray[np.uint64] | None:
+        return bernoulli_lanes(draws.words, -(-n_users // GROUP), self._kept)
+
+
 ORACLES: dict[str, type[FrequencyOracle]] = {
-    oracle.name: oracle for oracle in (KRR, SUE, OUE, OLH, Hadamard, SubsetSelection)
+    oracle.name: oracle for oracle in (KRR, SUE, OUE, UE, OLH, Hadamard, SubsetSelection)
 }
 """By name."""

@@ -16,8 +16,10 @@ gradients need; elsewhere whiten rows by a public covariance before (and then cl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,24 +30,129 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpdist.data import Dataset
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, MissingBound
+from dpdist.estimators.choices import Offered, chosen
 from dpdist.fitting.columns import ClassCodes, features, targets
-from dpdist.fitting.inputs import as_dataset
 from dpdist.fitting.parameters import check_count, choice, need_bound
-from dpdist.identity import text
 from dpdist.local.estimator import LocalEstimator
 from dpdist.local.generalised_linear import MODELS, GeneralisedLinear
 from dpdist.local.glm_copies import CopiesProtocol, approximation_error, copies_protocol, learn
 from dpdist.local.labelled import LabelledRow
+from dpdist.local.method import LocalMethod, line_of
 from dpdist.local.protocol import LocalProtocol
 from dpdist.local.vectors import best_vector
+from dpdist.method import DECIDED, Method, Oracle, Public, by_name
+from dpdist.privacy.plan import Plan
 
 Vector = NDArray[np.float64]
 
-METHODS = ("direction", "chebyshev")
 DEGREES = (1, 3)
 RADIUS = "pass a public bound (or guess) of the l2 norm of the coefficients; they lie in a ball of that radius"
 
 
+@dataclass(frozen=True)
+class GlmProblem:
+    """What a user of `GeneralizedLinearModel` states; ``labels`` is the public map of stored labels."""
+
+    tag: ClassVar[str] = "GlmProblem"
+
+    loss: GeneralisedLinear
+    radius: float
+    row_norm: float
+    label_bound: float
+    labels: Prepare
+
+
+@dataclass(frozen=True)
+class GlmMethod(LocalMethod):
+    """Coefficients in the ball of the statement's radius."""
+
+    statement: GlmProblem = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
+
+    def fitted(self, w: Vector, error: float) -> Mapping[str, Any]:
+        """The attributes, from coefficients in the unit ball and the error of the polynomials."""
+        return {"approximation_error": error, "coef": self.statement.radius * w, "intercept": 0.0}
+
+
+class Direction(GlmMethod):
+    """The direction of the mean of ``x y``, on the sphere: a linear function in place of the loss."""
+
+    tag, name = "Direction", "direction"
+    measures: ClassVar[str] = "expected norm of the noise in the mean of x y, over the bound of a record"
+
+    def decide(self, public: Public, statement: GlmProblem) -> Self:
+        return self._with(public, statement)
+
+    @property
+    def protocols(self) -> Sequence[LocalProtocol]:
+        d, problem = self.public.n_features, self.statement
+        statistic = LabelledRow(d, row_norm=problem.row_norm, label_bound=problem.label_bound)
+        return [LocalProtocol(statistic, best_vector(d, self.public.budget.epsilon))]
+
+    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
+        b = self.estimate(oracle)
+        return self.fitted(b / max(float(np.linalg.norm(b)), 1e-300), float("nan"))
+
+    def expected_error(self, plan: Plan) -> float:
+        return self.protocols[0].noise_std * math.sqrt(self.public.n_features / self.public.n_rows)
+
+
+@dataclass(frozen=True)
+class Chebyshev(GlmMethod):
+    """Gradients of polynomials in the place of the loss, from noisy copies of every row.
+
+    Parameters
+    ----------
+    degree : {1, 3}, default 1
+        Of the polynomials. 3 needs more than 1e9 users.
+    n_rounds : int, default 50
+        So many groups of users are asked one after another, in the order of the rows, which must not depend on their
+        values.
+    """
+
+    tag, name = "Chebyshev", "chebyshev"
+    measures: ClassVar[str] = "expected norm of the noise in one gradient, over the radius times the bound of a record"
+
+    degree: int = 1
+    n_rounds: int = 50
+
+    def decide(self, public: Public, statement: GlmProblem) -> Self:
+        if self.degree not in DEGREES:
+            raise BudgetError(f"degree must be 1 or 3, got {self.degree!r}; larger ones drown in noise")
+        check_count("n_rounds", self.n_rounds)
+        if not public.budget.delta:
+            raise BudgetError("method='chebyshev' has Gaussian reports: pass delta > 0, far below 1/n_rows")
+        if public.n_rows < self.n_rounds:
+            raise BudgetError(
+                f"{public.n_rows} users cannot be asked in {self.n_rounds} groups: choose a smaller n_rounds"
+            )
+        return self._with(public, statement)
+
+    @property
+    def protocols(self) -> Sequence[LocalProtocol]:
+        return [self._protocol] * self.n_rounds
+
+    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
+        problem, sizes = self.statement, [oracle.size(line_of(group)) for group in range(self.n_rounds)]
+        w = learn(self._protocol, lambda group, point: self.estimate(oracle, group, point), sizes)
+        reach = problem.radius * problem.row_norm
+        return self.fitted(w, approximation_error(problem.loss, reach, self.degree))
+
+    def expected_error(self, plan: Plan) -> float:
+        return self._protocol.total_std / math.sqrt(self.public.n_rows // self.n_rounds)
+
+    @property
+    def _protocol(self) -> CopiesProtocol:
+        problem, budget = self.statement, self.public.budget
+        return copies_protocol(
+            problem.loss, self.public.n_features, self.degree, budget.epsilon, budget.delta, radius=problem.radius,
+            row_norm=problem.row_norm, label_bound=problem.label_bound,
+        )  # fmt: skip
+
+
+METHODS = by_name(Direction, Chebyshev)
+
+
+@dataclass(eq=False, repr=False)
 class GeneralizedLinearModel(LocalEstimator):
     """Minimises ``E[-y h1(<x, w>) + h2(<x, w>)]`` over the ball ``||w|| <= radius``. There is no intercept.
 
@@ -53,13 +160,8 @@ class GeneralizedLinearModel(LocalEstimator):
     ----------
     loss : {"logistic", "squared", "poisson"} or GeneralisedLinear
         "logistic" is for labels -1 and +1; a record with another one is empty.
-    method : {"direction", "chebyshev"}
+    method : {"direction", "chebyshev"}, Direction or Chebyshev
         See the table of this module.
-    degree : {1, 3}, default 1
-        Of the polynomials of "chebyshev". 3 needs more than 1e9 users.
-    n_rounds : int, default 50
-        Steps of "chebyshev": so many groups of users are asked one after another, in the order of the rows, which must
-        not depend on their values.
     radius : float
         Public. Required.
     row_norm : float
@@ -68,7 +170,7 @@ class GeneralizedLinearModel(LocalEstimator):
         Public bound of the size of a label, enforced. Required but for "logistic".
     epsilon, delta, fidelity
         As in `dpdist.local.estimator.LocalEstimator`.
-    ledger, cluster, run_id, random_state, verbose
+    ledger, cluster, run_id, random_state
         As in `dpdist.central.minimizer.Minimizer`.
 
     Attributes
@@ -92,58 +194,14 @@ class GeneralizedLinearModel(LocalEstimator):
     True
     """
 
-    def __init__(
-        self,
-        loss: str | GeneralisedLinear = "logistic",
-        method: str = "direction",
-        *,
-        degree: int = 1,
-        n_rounds: int = 50,
-        radius: float | None = None,
-        row_norm: float | None = None,
-        label_bound: float | None = None,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        fidelity: str = "report",
-        ledger: Any = None,
-        cluster: Any = None,
-        run_id: str | None = None,
-        random_state: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.loss = loss
-        self.method = method
-        self.degree = degree
-        self.n_rounds = n_rounds
-        self.radius = radius
-        self.row_norm = row_norm
-        self.label_bound = label_bound
-        self.epsilon = epsilon
-        self.delta = delta
-        self.fidelity = fidelity  # type: ignore[assignment]  # checked when it is used
-        self.ledger = ledger
-        self.cluster = cluster
-        self.run_id = run_id
-        self.random_state = random_state
-        self.verbose = verbose
+    offers: ClassVar[Mapping[str, Offered]] = {"method": METHODS}
 
-    def fit(self, X: Any, y: Any = None) -> GeneralizedLinearModel:
-        """Fit to arrays (``fit(X, y)``) or to a stored dataset with arrays X and y (``fit(dataset)``)."""
-        self._check_parameters()
-        dataset = as_dataset(self, X, y).select(X="X", y="y")
-        arrays = {"X": features, "y": self._prepare_labels(dataset)}
-        protocols = self._protocols(dataset.n_rows, self.n_features_in_)
-        if protocols[0].randomiser.delta:
-            self._budget.warn_if_delta_is_large(dataset.n_rows)
-        with self._questions(dataset, arrays, protocols, text((self._loss, arrays["y"]))) as questions:
-            if isinstance(protocols[0], CopiesProtocol):
-                w = learn(protocols[0], questions.ask, list(questions.sizes))
-            else:
-                b = questions.ask()
-                w = b / max(float(np.linalg.norm(b)), 1e-300)
-        self.approximation_error_ = self._approximation_error()
-        self._store(self._radius * w)
-        return self
+    loss: str | GeneralisedLinear = "logistic"
+    method: str | GlmMethod = "direction"
+    _: KW_ONLY
+    radius: float | None = None
+    row_norm: float | None = None
+    label_bound: float | None = None
 
     def predict(self, X: Any) -> Any:
         """``E[y | x]`` of every row."""
@@ -154,28 +212,21 @@ class GeneralizedLinearModel(LocalEstimator):
         check_is_fitted(self, "coef_")
         return np.asarray(validate_data(self, X, reset=False) @ np.ravel(self.coef_))
 
-    def _store(self, w: Vector) -> None:
-        self.coef_ = w
-        self.intercept_: Any = 0.0
+    def _prepare(self, dataset: Dataset) -> Mapping[str, Prepare]:
+        self._check_labels(str(dataset.arrays["y"].dtype))
+        return {"X": features, "y": self._labels}
 
-    def _protocols(self, n_rows: int, n_features: int) -> Sequence[LocalProtocol]:
-        d, bounds = n_features, {"row_norm": self._row_norm, "label_bound": self._label_bound}
-        if self.method == "direction":
-            return [LocalProtocol(LabelledRow(d, **bounds), best_vector(d, self.epsilon))]
-        if not self.delta:
-            raise BudgetError("method='chebyshev' has Gaussian reports: pass delta > 0, far below 1/n_rows")
-        if n_rows < self.n_rounds:
-            raise BudgetError(f"{n_rows} users cannot be asked in {self.n_rounds} groups: choose a smaller n_rounds")
-        protocol = copies_protocol(self._loss, d, self.degree, self.epsilon, self.delta, radius=self._radius, **bounds)
-        return [protocol] * self.n_rounds
+    def _chosen(self, public: Public, **beside: Any) -> GlmMethod:
+        problem = GlmProblem(self._loss, self._radius, self._row_norm, self._label_bound, self._labels)
+        found: GlmMethod = chosen("method", self.method, METHODS, auto=False).decide(public, problem)
+        return found
 
-    def _prepare_labels(self, dataset: Dataset) -> Prepare:
+    @property
+    def _labels(self) -> Prepare:
         return ClassCodes((-1, 1)) if self._loss.labels == "signs" else targets
 
-    def _approximation_error(self) -> float:
-        if self.method == "direction":
-            return float("nan")
-        return approximation_error(self._loss, self._radius * self._row_norm, self.degree)
+    def _check_labels(self, stored: str) -> None:
+        """Refuse stored labels that could never be one of the classes."""
 
     @property
     def _loss(self) -> GeneralisedLinear:
@@ -203,14 +254,12 @@ class GeneralizedLinearModel(LocalEstimator):
                 f"loss must be one of {', '.join(map(repr, MODELS))} or a "
                 f"dpdist.local.generalised_linear.GeneralisedLinear, got {self.loss!r}"
             )
-        choice("method", self.method, METHODS)
-        if self.degree not in DEGREES:
-            raise BudgetError(f"degree must be 1 or 3, got {self.degree!r}; larger ones drown in noise")
-        check_count("n_rounds", self.n_rounds)
+        chosen("method", self.method, METHODS, auto=False)
         for bound in (self._radius, self._row_norm, self._label_bound):
             assert bound
 
 
+@dataclass(eq=False, repr=False)
 class LogisticRegression(ClassifierMixin, GeneralizedLinearModel):
     """`GeneralizedLinearModel` with the logistic loss, for two classes with public names.
 
@@ -218,9 +267,9 @@ class LogisticRegression(ClassifierMixin, GeneralizedLinearModel):
     ----------
     classes : sequence
         The two labels; public. A record with another one is empty. Required.
-    method, degree, n_rounds, radius, row_norm, epsilon, delta, fidelity
+    method, radius, row_norm, epsilon, delta, fidelity
         As in `GeneralizedLinearModel`.
-    ledger, cluster, run_id, random_state, verbose
+    ledger, cluster, run_id, random_state
         As in `dpdist.central.minimizer.Minimizer`.
 
     Examples
@@ -233,30 +282,10 @@ class LogisticRegression(ClassifierMixin, GeneralizedLinearModel):
     array(['yes', 'no'], dtype='<U3')
     """
 
-    def __init__(
-        self,
-        method: str = "direction",
-        *,
-        classes: Sequence[Any] | None = None,
-        degree: int = 1,
-        n_rounds: int = 50,
-        radius: float | None = None,
-        row_norm: float | None = None,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        fidelity: str = "report",
-        ledger: Any = None,
-        cluster: Any = None,
-        run_id: str | None = None,
-        random_state: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            "logistic", method, degree=degree, n_rounds=n_rounds, radius=radius, row_norm=row_norm, epsilon=epsilon,
-            delta=delta, fidelity=fidelity, ledger=ledger, cluster=cluster, run_id=run_id, random_state=random_state,
-            verbose=verbose,
-        )  # fmt: skip
-        self.classes = classes
+    loss: str | GeneralisedLinear = field(default="logistic", init=False)
+    label_bound: float | None = field(default=None, init=False)
+    _: KW_ONLY
+    classes: Sequence[Any] | None = None
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The more likely class of each row."""
@@ -271,16 +300,17 @@ class LogisticRegression(ClassifierMixin, GeneralizedLinearModel):
         scores = self.decision_function(X)
         return np.asarray(log_expit(np.column_stack([-scores, scores])))
 
-    def _store(self, w: Vector) -> None:
-        self.coef_ = w[None, :]
-        self.intercept_ = np.zeros(1)
-
-    def _prepare_labels(self, dataset: Dataset) -> Prepare:
-        assert self.classes is not None
-        codes = ClassCodes(tuple(self.classes))
-        codes.check_dtype(str(dataset.arrays["y"].dtype))
+    def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:
+        super()._store(method, {**fitted, "coef": fitted["coef"][None, :], "intercept": np.zeros(1)})
         self.classes_ = np.asarray(self.classes)
-        return codes
+
+    @property
+    def _labels(self) -> ClassCodes:
+        assert self.classes is not None
+        return ClassCodes(tuple(self.classes))
+
+    def _check_labels(self, stored: str) -> None:
+        self._labels.check_dtype(stored)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -12,21 +12,26 @@ every report is epsilon-LDP. The candidates are functions of earlier groups' rep
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from dpdist.data import Dataset
+from dpdist.engine.shards import Prepare
 from dpdist.errors import DataError
 from dpdist.fitting.parameters import check_between, check_count
-from dpdist.identity import text
 from dpdist.local.estimator import LocalEstimator
 from dpdist.local.hashing import OLH
+from dpdist.local.method import LocalMethod, line_of
 from dpdist.local.prefixes import CandidateProtocol, Prefix
 from dpdist.local.protocol import LocalProtocol
 from dpdist.local.values import as_given, one_column
+from dpdist.method import Oracle, Public
+from dpdist.privacy.plan import Plan
 
 LONGEST = 60
 
@@ -41,6 +46,55 @@ def prefix_lengths(n_bits: int, step_bits: int, n_kept: int) -> list[int]:
     return [*range(first, n_bits, step_bits), n_bits]
 
 
+@dataclass(frozen=True)
+class PrefixSearch(LocalMethod):
+    """Longer and longer prefixes of the codes, each group of users asked about those that the one before left."""
+
+    tag, name = "PrefixSearch", "prefix-search"
+    measures: ClassVar[str] = "standard error of the frequency of a rare code"
+
+    n_bits: int = 32
+    n_kept: int = 32
+    step_bits: int = 8
+    failure: float = 0.05
+
+    def decide(self, public: Public, statement: None) -> Self:
+        if public.n_rows < len(self.lengths):
+            raise DataError(f"there are {len(self.lengths)} groups to ask and {public.n_rows} users: raise step_bits")
+        return self._with(public, statement)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Of the prefixes that each group is asked about."""
+        return prefix_lengths(self.n_bits, self.step_bits, self.n_kept)
+
+    @property
+    def protocols(self) -> Sequence[LocalProtocol]:
+        epsilon = float(self.public.budget.epsilon)
+        return [CandidateProtocol(Prefix(self.n_bits, t), OLH(1 << t, epsilon)) for t in self.lengths]
+
+    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
+        found, frequencies, known = np.zeros(1, dtype=np.int64), np.ones(1), 0
+        fitted: dict[str, Any] = {}
+        for group, length in enumerate(self.lengths):
+            if not len(found):
+                break
+            candidates = _extended(found, length - known)
+            estimates = self.estimate(oracle, group, candidates)
+            error = math.sqrt(_rare(self.protocols[group]) / oracle.size(line_of(group)))
+            threshold = float(error * -ndtri(self.failure / len(candidates)))
+            fitted = {"threshold": threshold, "standard_error": float(error)}
+            order = np.argsort(-estimates, kind="stable")[: self.n_kept]
+            kept = order[estimates[order] > threshold]
+            found, frequencies, known = candidates[kept], estimates[kept], length
+        return {**fitted, "found": found, "frequencies": frequencies}
+
+    def expected_error(self, plan: Plan) -> float:
+        users = self.public.n_rows // len(self.lengths)
+        return math.sqrt(_rare(self.protocols[-1]) / users)
+
+
+@dataclass(eq=False, repr=False)
 class HeavyHitters(LocalEstimator):
     """The codes that are frequent enough to stick out of the noise, among up to ``2**60``.
 
@@ -57,7 +111,7 @@ class HeavyHitters(LocalEstimator):
         About the chance that a code is found (or, in a step, a prefix is extended) that nobody has.
     epsilon, delta, fidelity
         As in `dpdist.local.estimator.LocalEstimator`; the guarantee is pure, delta is not used.
-    ledger, cluster, run_id, random_state, verbose
+    ledger, cluster, run_id, random_state
         As in `dpdist.central.minimizer.Minimizer`.
 
     Attributes
@@ -87,64 +141,22 @@ class HeavyHitters(LocalEstimator):
     [123456]
     """
 
-    def __init__(
-        self,
-        n_bits: int = 32,
-        *,
-        n_kept: int = 32,
-        step_bits: int = 8,
-        failure: float = 0.05,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        fidelity: str = "report",
-        ledger: Any = None,
-        cluster: Any = None,
-        run_id: str | None = None,
-        random_state: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_bits = n_bits
-        self.n_kept = n_kept
-        self.step_bits = step_bits
-        self.failure = failure
-        self.epsilon = epsilon
-        self.delta = delta
-        self.fidelity = fidelity  # type: ignore[assignment]  # checked when it is used
-        self.ledger = ledger
-        self.cluster = cluster
-        self.run_id = run_id
-        self.random_state = random_state
-        self.verbose = verbose
+    n_bits: int = 32
+    _: KW_ONLY
+    n_kept: int = 32
+    step_bits: int = 8
+    failure: float = 0.05
 
-    def fit(self, X: Any, y: Any = None) -> HeavyHitters:
-        """Fit to one code per user: an array of shape (n,) or (n, 1), a list, or a dataset with X; y is ignored."""
-        self._check_parameters()
-        dataset = one_column(X)
-        protocols = self._protocols(dataset.n_rows, 1)
-        lengths = prefix_lengths(self.n_bits, self.step_bits, self.n_kept)
-        if dataset.n_rows < len(lengths):
-            raise DataError(f"there are {len(lengths)} groups to ask and {dataset.n_rows} users: raise step_bits")
-        found, frequencies = np.zeros(1, dtype=np.int64), np.ones(1)
-        known = 0
-        computation = text((self.n_kept, self.failure))
-        with self._questions(dataset, {"X": as_given}, protocols, computation) as questions:
-            for group, length in enumerate(lengths):
-                if not len(found):
-                    break
-                candidates = _extended(found, length - known)
-                estimates = questions.ask(group, candidates)
-                error = math.sqrt(_rare(protocols[group]) / questions.sizes[group])
-                self.threshold_ = float(error * -ndtri(self.failure / len(candidates)))
-                self.standard_error_ = float(error)
-                order = np.argsort(-estimates, kind="stable")[: self.n_kept]
-                kept = order[estimates[order] > self.threshold_]
-                found, frequencies, known = candidates[kept], estimates[kept], length
-        self.found_, self.frequencies_ = found, frequencies
-        return self
+    def _dataset(self, X: Any, y: Any) -> Dataset:
+        self.n_features_in_ = 1
+        return one_column(X)
 
-    def _protocols(self, n_rows: int, n_features: int) -> Sequence[LocalProtocol]:
-        lengths = prefix_lengths(self.n_bits, self.step_bits, self.n_kept)
-        return [CandidateProtocol(Prefix(self.n_bits, t), OLH(1 << t, float(self.epsilon))) for t in lengths]
+    def _prepare(self, dataset: Dataset) -> Mapping[str, Prepare]:
+        return {"X": as_given}
+
+    def _chosen(self, public: Public, **beside: Any) -> PrefixSearch:
+        search = PrefixSearch(int(self.n_bits), int(self.n_kept), int(self.step_bits), float(self.failure))
+        return search.decide(public, None)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -16,18 +16,29 @@ features are half as large as they may be. Here the ridge penalty is at least th
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.errors import BudgetError
+from dpdist.estimators.choices import Offered
 from dpdist.fitting.parameters import check_bound, check_count
 from dpdist.local.feature_maps import FeatureMap, Fourier
-from dpdist.local.moment_regression import MomentRegression
+from dpdist.local.moment_regression import (
+    JointReports,
+    MomentMethod,
+    MomentProblem,
+    MomentRegression,
+    NoisyRecords,
+    PublicCovariance,
+)
 from dpdist.local.protocol import LocalProtocol
 from dpdist.local.vectors import best_vector
+from dpdist.method import Public, by_name
 from dpdist.solvers.linear import noise_level
 from dpdist.solvers.spectral import psd_floor
 
@@ -39,6 +50,47 @@ TINY = 1e-12
 SMALLEST_ALPHA = 1e-3
 
 
+METHODS = by_name(PublicCovariance, JointReports, NoisyRecords)
+
+
+@dataclass(frozen=True)
+class RidgeOnFourierFeatures(MomentProblem):
+    """``(S + alpha I) w = b``, S and b those of random features of the Gaussian kernel."""
+
+    tag: ClassVar[str] = "RidgeOnFourierFeatures"
+
+    bandwidth: float
+    n_components: int | None
+    alpha: float | None
+    coef_norm: float
+    feature_seed: int
+
+    def features(self, public: Public) -> Fourier:
+        """The public map from rows to features."""
+        D = self.n_components
+        if D is None:
+            noise = best_vector(MOST_COMPONENTS, public.budget.epsilon).noise_std
+            most = math.sqrt(public.n_rows) / (5 * noise)
+            D = 2 * max(1, int(min(COMPONENTS_PER_FEATURE * public.n_features, MOST_COMPONENTS, most)) // 2)
+        return Fourier(public.n_features, D, self.bandwidth, self.feature_seed)
+
+    def seen(self, method: MomentMethod) -> tuple[FeatureMap | None, int, float]:
+        fourier = self.features(method.public)
+        return fourier, fourier.n_components, 1.0
+
+    def solve(
+        self, protocol: LocalProtocol, S: Vector, b: Vector, noise: tuple[float, float], public: Public
+    ) -> Mapping[str, Any]:
+        """Without the negative eigenvalues that noise may give S."""
+        statistic: Any = protocol.statistic
+        root_n = math.sqrt(public.n_rows)
+        level = noise_level(len(b), noise[0] / root_n, noise[1] / root_n, self.coef_norm * self.label_bound)
+        alpha = max(SMALLEST_ALPHA, level) if self.alpha is None else float(self.alpha)
+        w = np.linalg.solve(psd_floor(S) + max(alpha, TINY) * np.eye(len(b)), b)
+        return {"coef": np.asarray(w), "alpha": alpha, "features": statistic.features}
+
+
+@dataclass(eq=False, repr=False)
 class KernelRidge(MomentRegression):
     """Regression on the features of the Gaussian kernel ``exp(-||x - z||^2 / (2 bandwidth^2))``.
 
@@ -46,7 +98,7 @@ class KernelRidge(MomentRegression):
 
     Parameters
     ----------
-    method : {"auto", "public-covariance", "statistics", "vector"}
+    method : str or MomentMethod
         See the table of this module; "auto" takes the first where ``public_X`` is given to ``fit`` (rows from the
         same distribution as those of the users, or drawn from what is known of it), the second otherwise.
     bandwidth : float, default 1.0
@@ -66,7 +118,7 @@ class KernelRidge(MomentRegression):
         Public bound of the size of a label, enforced. Required.
     epsilon, delta, fidelity
         As in `dpdist.local.estimator.LocalEstimator`.
-    ledger, cluster, run_id, random_state, verbose
+    ledger, cluster, run_id, random_state
         As in `dpdist.central.minimizer.Minimizer`.
 
     Attributes
@@ -91,42 +143,14 @@ class KernelRidge(MomentRegression):
     True
     """
 
-    gaussian = "vector"
+    methods = METHODS
+    offers: ClassVar[Mapping[str, Offered]] = {"method": METHODS}
 
-    def __init__(
-        self,
-        method: str = "auto",
-        *,
-        bandwidth: float = 1.0,
-        n_components: int | None = None,
-        alpha: float | None = None,
-        coef_norm: float = 2.0,
-        feature_seed: int = 0,
-        label_bound: float | None = None,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        fidelity: str = "report",
-        ledger: Any = None,
-        cluster: Any = None,
-        run_id: str | None = None,
-        random_state: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.method = method
-        self.bandwidth = bandwidth
-        self.n_components = n_components
-        self.alpha = alpha
-        self.coef_norm = coef_norm
-        self.feature_seed = feature_seed
-        self.label_bound = label_bound
-        self.epsilon = epsilon
-        self.delta = delta
-        self.fidelity = fidelity  # type: ignore[assignment]  # checked when it is used
-        self.ledger = ledger
-        self.cluster = cluster
-        self.run_id = run_id
-        self.random_state = random_state
-        self.verbose = verbose
+    _: KW_ONLY
+    bandwidth: float = 1.0
+    n_components: int | None = None
+    coef_norm: float = 2.0
+    feature_seed: int = 0
 
     def predict(self, X: Any) -> Vector:
         """``<phi(x), coef_>`` of every row."""
@@ -134,25 +158,9 @@ class KernelRidge(MomentRegression):
         rows = np.asarray(validate_data(self, X, reset=False), dtype=np.float64)
         return np.asarray(self.features_(rows) @ self.coef_)
 
-    def _seen(self, method: str, n: int, d: int) -> tuple[FeatureMap | None, int, float]:
-        fourier = self._features(n, d)
-        return fourier, fourier.n_components, 1.0
-
-    def _features(self, n: int, d: int) -> Fourier:
-        D = self.n_components
-        if D is None:
-            most = math.sqrt(n) / (5 * best_vector(MOST_COMPONENTS, self.epsilon).noise_std)
-            D = 2 * max(1, int(min(COMPONENTS_PER_FEATURE * d, MOST_COMPONENTS, most)) // 2)
-        return Fourier(d, D, self.bandwidth, self.feature_seed)
-
-    def _solve(self, protocol: LocalProtocol, S: Vector, b: Vector, noise: tuple[float, float], n: int) -> Vector:
-        """``(S + alpha I)^-1 b``, without the negative eigenvalues that noise may give S."""
-        statistic: Any = protocol.statistic
-        self.features_ = statistic.features
-        root_n = math.sqrt(n)
-        level = noise_level(len(b), noise[0] / root_n, noise[1] / root_n, self.coef_norm * self._label_bound)
-        self.alpha_ = max(SMALLEST_ALPHA, level) if self.alpha is None else float(self.alpha)
-        return np.asarray(np.linalg.solve(psd_floor(S) + max(self.alpha_, TINY) * np.eye(len(b)), b))
+    def _problem(self) -> RidgeOnFourierFeatures:
+        public = (self.bandwidth, self.n_components, self.alpha, self.coef_norm, self.feature_seed)
+        return RidgeOnFourierFeatures(self._label_bound, *public)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

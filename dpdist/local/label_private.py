@@ -13,25 +13,28 @@ new draw per pass would be a new report, and T of them would cost T epsilon.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.engine.query import Ask, Block
 from dpdist.errors import BudgetError
+from dpdist.fitting.parameters import choice
 from dpdist.kernels.bounded_rows import bounded_rows
 from dpdist.kernels.grid import power_grid
 from dpdist.kernels.moments import unpack_symmetric
 from dpdist.kernels.packed import packed_size
 from dpdist.local.links import IDENTITY, LARGEST_LABEL, Link
 from dpdist.local.protocol import Domain, LocalProtocol, Randomiser, Statistic
-from dpdist.local.reports import Fidelity, Reports
+from dpdist.local.reports import Reports
+from dpdist.local.residuals import LinkMode
 from dpdist.local.scalars import GaussianScalar, OneBit, best_scalar
-from dpdist.local.sparse_rounds import Ask as Asking
-from dpdist.local.sparse_rounds import Plan, Setting
+from dpdist.local.sparse_rounds import LINK_MODES, General, SparseMethod, SparseProblem
+from dpdist.method import Oracle, Public
 from dpdist.privacy.bits import Bits
 from dpdist.privacy.draws import Draws
 from dpdist.privacy.units import LABEL, Protected
@@ -242,84 +245,115 @@ class LabelPasses(Reports):
 
 
 @dataclass(frozen=True)
-class LabelPlan(Plan):
+class LabelMethod(SparseMethod):
     """label-ldp-iht, label-ldp-lasso and label-ldp-iht-nonlinear.
 
     From the exact second moments of the features and the reported labels, or, with many features or the gradient of a
     link, by `N_PASSES` passes over the same reports.
 
-    * "iht": iterative hard thresholding, with steps of length 1 where features are independent, otherwise with shorter
-      ones. (Seed 000, Algorithm 5.3.42, prints the sign of a step that moves away from the solution.)
-    * "lasso": with penalty ``sd sqrt(2 ln(d) / n)``, sd the noise of a report, then least squares on the ``n_nonzero``
-      largest coefficients, which removes what the penalty has shrunk.
+    Parameters
+    ----------
+    reports : {"auto", "gaussian", "one-bit"}
+        The law of the report of a label.
+    link_mode : {"invert", "gradient"}
+        Whether users put ``f^{-1}(y)`` in the place of y (less noise), or the gradient goes through f.
     """
 
-    tag: ClassVar[str] = "LabelPlan"
+    laws: ClassVar[tuple[str, ...]] = ("auto", "gaussian", "one-bit")
 
-    setting: Setting
-    method: str
-    reason: str = "as asked"
+    link_mode: LinkMode = "invert"
+
+    def decide(self, public: Public, statement: SparseProblem) -> Self:
+        choice("link_mode", self.link_mode, LINK_MODES)
+        return super().decide(public, statement)
+
+    @property
+    def curved(self) -> bool:
+        return self.link_mode == "gradient" and self.statement.link.slopes != (1.0, 1.0)
 
     @property
     def bound(self) -> float:
         """Where labels are clipped: ``2 R + C``, plus ``|f(0)|`` where a link stays outside."""
-        setting = self.setting
-        if setting.label_bound is not None or not setting.curved:
-            return setting.residual_bound
-        return setting.residual_bound + float(np.abs(setting.link.value(np.zeros(1))[0]))
+        problem = self.statement
+        if problem.label_bound is not None or not self.curved:
+            return self.residual_bound
+        return self.residual_bound + float(np.abs(problem.link.value(np.zeros(1))[0]))
 
     @property
     def protocols(self) -> Sequence[LabelReports]:
-        setting = self.setting
-        statistic = Label(self.bound, IDENTITY if setting.curved else setting.link)
-        law: Randomiser = best_scalar(setting.epsilon)
-        if setting.reports == "gaussian":
-            law = GaussianScalar(1, setting.epsilon, setting.delta)
-        elif setting.reports == "one-bit":
-            law = OneBit(1, setting.epsilon)
-        cut = setting.feature_bound or (1.0 if setting.sign else PUBLIC_WIDTHS)
-        link = setting.link if setting.curved else IDENTITY
-        whole = setting.sign and cut == 1.0
-        return [LabelReports(statistic, law, setting.n_features, cut, whole, setting.radius, link)]
+        problem, budget = self.statement, self.public.budget
+        statistic = Label(self.bound, IDENTITY if self.curved else problem.link)
+        law: Randomiser = best_scalar(float(budget.epsilon))
+        if self.reports == "gaussian":
+            law = GaussianScalar(1, float(budget.epsilon), float(budget.delta))
+        elif self.reports == "one-bit":
+            law = OneBit(1, float(budget.epsilon))
+        cut = problem.feature_bound or (1.0 if problem.sign else PUBLIC_WIDTHS)
+        link = problem.link if self.curved else IDENTITY
+        whole = problem.sign and cut == 1.0
+        return [LabelReports(statistic, law, problem.n_features, cut, whole, problem.radius, link)]
 
     @property
     def in_passes(self) -> bool:
         """Whether the rows are read several times."""
-        return self.setting.curved or self.setting.n_features > MOST_PACKED
+        return self.curved or self.statement.n_features > MOST_PACKED
 
-    def queries(self, fidelity: Fidelity) -> Sequence[Reports]:
-        setting = self.setting
+    def queries(self) -> Sequence[Reports]:
+        problem = self.statement
         if not self.in_passes:
-            return super().queries(fidelity)
-        low, high = setting.link.slopes
-        step = 1.0 if self._fast else 1.0 / setting.eigenvalues[1]
-        if setting.curved:
+            return super().queries()
+        low, high = problem.link.slopes
+        step = 1.0 if self._fast else 1.0 / problem.eigenvalues[1]
+        if self.curved:
             step *= 2 / (low**2 + high**2)
-        steps = (N_PASSES, setting.n_rows, setting.n_nonzero, setting.radius, step)
-        return [LabelPasses(self.protocols[0], fidelity, *steps)]
+        steps = (N_PASSES, self.public.n_rows, problem.n_nonzero, problem.radius, step)
+        return [LabelPasses(self.protocols[0], self.fidelity, *steps)]
 
     @property
     def std(self) -> float:
-        steep = self.setting.link.slopes[0] if self.setting.curved else 1.0
-        return self.bound * self.protocols[0].noise_std / math.sqrt(self.setting.n_rows) / steep
+        steep = self.statement.link.slopes[0] if self.curved else 1.0
+        return self.bound * self.protocols[0].noise_std / math.sqrt(self.public.n_rows) / steep
 
     @property
     def _fast(self) -> bool:
-        return self.setting.design != "general"
+        return not isinstance(self.statement.design, General)
 
-    def solve(self, questions: Asking) -> Floats:
-        setting, protocol = self.setting, self.protocols[0]
-        total = questions.total(0)
+    def coefficients(self, oracle: Oracle) -> Floats:
+        total = self.total(oracle)
         if self.in_passes:
-            query = self.queries("report")[0]
+            query = self.queries()[0]
             assert isinstance(query, LabelPasses)
             left = iter(total)
             return query.follow(lambda theta: next(left))
-        S, b = protocol.moments(total, setting.n_rows)
-        if self.method == "lasso":
-            penalty = self.std * math.sqrt(2 * math.log(max(2, setting.n_features)))
-            return refit(S, b, quadratic_l1(S, b, penalty=penalty), setting.n_nonzero)
+        return self._from_moments(*self.protocols[0].moments(total, self.public.n_rows))
+
+    @abstractmethod
+    def _from_moments(self, S: Floats, b: Floats) -> Floats:
+        """The coefficients, of second moments with the reports for the labels."""
+
+
+class LabelThresholding(LabelMethod):
+    """Iterative hard thresholding, with steps of length 1 where features are independent, otherwise with shorter ones.
+
+    (Seed 000, Algorithm 5.3.42, prints the sign of a step that moves away from the solution.)
+    """
+
+    tag, name = "LabelThresholding", "iht"
+
+    def _from_moments(self, S: Floats, b: Floats) -> Floats:
+        problem = self.statement
         if not self._fast:
-            return sparse_from_statistics(S, b, setting.n_nonzero, setting.radius)
-        start = np.zeros(setting.n_features)
-        return threshold_gradients(lambda theta: S @ theta - b, start, setting.n_nonzero, setting.radius, 1.0, N_PASSES)
+            return sparse_from_statistics(S, b, problem.n_nonzero, problem.radius)
+        start = np.zeros(problem.n_features)
+        return threshold_gradients(lambda theta: S @ theta - b, start, problem.n_nonzero, problem.radius, 1.0, N_PASSES)
+
+
+class LabelLasso(LabelMethod):
+    """The lasso with penalty ``sd sqrt(2 ln(d) / n)``, sd the noise of a report, then least squares on the largest
+    ``n_nonzero`` coefficients, which removes what the penalty has shrunk."""
+
+    tag, name = "LabelLasso", "lasso"
+
+    def _from_moments(self, S: Floats, b: Floats) -> Floats:
+        penalty = self.std * math.sqrt(2 * math.log(max(2, self.statement.n_features)))
+        return refit(S, b, quadratic_l1(S, b, penalty=penalty), self.statement.n_nonzero)

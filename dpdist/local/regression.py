@@ -18,18 +18,30 @@ than the zero vector, while a few features and epsilon = 8 do. It is there for c
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dpdist.estimators.choices import Offered
 from dpdist.fitting.parameters import check_bound, check_count, need_bound
 from dpdist.local.feature_maps import FeatureMap, Mapped, Projection
 from dpdist.local.labelled import LabelledRow
-from dpdist.local.moment_regression import ROW_SHARE, MomentRegression
+from dpdist.local.moment_regression import (
+    ROW_SHARE,
+    JointReports,
+    MomentMethod,
+    MomentProblem,
+    MomentRegression,
+    NoisyRecords,
+    PublicCovariance,
+)
 from dpdist.local.protocol import LocalProtocol
 from dpdist.local.second_moments import JointStatistics
+from dpdist.method import Public, by_name
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.solvers.linear import fista, prox_l1_ball, quadratic_l1
 from dpdist.solvers.spectral import psd_floor
@@ -37,6 +49,91 @@ from dpdist.solvers.spectral import psd_floor
 Vector = NDArray[np.float64]
 
 
+@dataclass(frozen=True)
+class ProjectedRecords(NoisyRecords):
+    """Users report a public random projection of the row, and the label, with normal noise.
+
+    Parameters
+    ----------
+    n_projections : int, optional
+        Default ``sqrt(n ln(d + 1)) / s^2``, s the noise of a projected row of norm 1: where the error of the
+        projection is that of the noise; never more than there are features.
+    seed : int, default 0
+        Of the projection; public.
+    """
+
+    tag, name = "ProjectedRecords", "projected"
+
+    n_projections: int | None = None
+    seed: int = 0
+
+    def decide(self, public: Public, statement: MomentProblem) -> Self:
+        if self.n_projections is not None:
+            check_count("n_projections", self.n_projections)
+        check_count("seed", self.seed, low=0)
+        return super().decide(public, statement)
+
+    def size(self) -> int:
+        """How many numbers a projected row has."""
+        n, d, budget = self.public.n_rows, self.public.n_features, self.public.budget
+        if self.n_projections is not None:
+            return min(self.n_projections, d)
+        variance = 4 / (ROW_SHARE * gdp_mu(budget.epsilon, budget.delta) ** 2)
+        return min(d, math.ceil(math.sqrt(n * math.log(d + 1)) / variance))
+
+
+METHODS = by_name(PublicCovariance, JointReports, ProjectedRecords)
+
+
+@dataclass(frozen=True)
+class LeastSquaresOnL1Ball(MomentProblem):
+    """``min w'Sw/2 - b'w + alpha ||w||_1`` over ``||w||_1 <= l1_radius``."""
+
+    tag: ClassVar[str] = "LeastSquaresOnL1Ball"
+
+    row_norm: float
+    l1_radius: float = 1.0
+    alpha: float | None = None
+
+    def seen(self, method: MomentMethod) -> tuple[FeatureMap | None, int, float]:
+        d = method.public.n_features
+        m = method.size() if isinstance(method, ProjectedRecords) else d
+        if m == d or not isinstance(method, ProjectedRecords):
+            return None, d, self.row_norm
+        projection = Projection(d, m, self.row_norm, method.seed)
+        return projection, m, projection.projected.unit
+
+    def solve(
+        self, protocol: LocalProtocol, S: Vector, b: Vector, noise: tuple[float, float], public: Public
+    ) -> Mapping[str, Any]:
+        statistic: Any = protocol.statistic
+        # the default penalty counts the standard error that b would have if the whole report were about it
+        share = 1 - statistic.share if isinstance(statistic, JointStatistics) else 1.0
+        error = noise[1] / math.sqrt(public.n_rows)
+        default = error * math.sqrt(share * 2 * math.log(2 * public.n_features))
+        alpha = default if self.alpha is None else float(self.alpha)
+        if not isinstance(statistic, LabelledRow):
+            S = psd_floor(S)
+        if isinstance(statistic, Mapped):
+            projection: Any = statistic.features
+            w = self._unprojected(projection.projected.matrix, S, b, alpha)
+        else:
+            w = quadratic_l1(S, b, self.l1_radius, alpha)
+        return {"coef": w, "intercept": 0.0, "alpha": alpha, "standard_error": error}
+
+    def _unprojected(self, G: Vector, S: Vector, b: Vector, alpha: float) -> Vector:
+        """``argmin w'G'SGw/2 - b'Gw + alpha ||w||_1``, without the matrix ``G'SG``."""
+        values, vectors = np.linalg.eigh(S)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        smoothness = float(np.linalg.eigvalsh(root.T @ (G @ G.T) @ root)[-1])
+
+        def prox(v: Vector, step: float) -> Vector:
+            return prox_l1_ball(v, step * alpha, self.l1_radius)
+
+        return fista(lambda w: G.T @ (S @ (G @ w) - b), prox, smoothness, np.zeros(G.shape[1]))
+
+
+@dataclass(eq=False, repr=False)
 class LinearRegression(MomentRegression):
     """Least squares over an l1 ball, with an l1 penalty of the size of the noise.
 
@@ -44,7 +141,7 @@ class LinearRegression(MomentRegression):
 
     Parameters
     ----------
-    method : {"auto", "public-covariance", "statistics", "projected"}
+    method : str or MomentMethod
         See the table of this module; "auto" takes the first where ``public_X`` is given to ``fit``, the second
         otherwise.
     l1_radius : float, default 1.0
@@ -55,13 +152,9 @@ class LinearRegression(MomentRegression):
         better when there are many.
     row_norm, label_bound : float
         Public bounds of the l2 norm of a row and of the size of a label, enforced. Required.
-    n_projections : int, optional
-        For "projected"; default ``sqrt(n ln(d + 1)) / s^2``, s the noise of a projected row of norm 1.
-    projection_seed : int, default 0
-        Public.
     epsilon, delta, fidelity
         As in `dpdist.local.estimator.LocalEstimator`.
-    ledger, cluster, run_id, random_state, verbose
+    ledger, cluster, run_id, random_state
         As in `dpdist.central.minimizer.Minimizer`.
 
     Attributes
@@ -89,87 +182,20 @@ class LinearRegression(MomentRegression):
     True
     """
 
-    gaussian = "projected"
+    methods = METHODS
+    offers: ClassVar[Mapping[str, Offered]] = {"method": METHODS}
 
-    def __init__(
-        self,
-        method: str = "auto",
-        *,
-        l1_radius: float = 1.0,
-        alpha: float | None = None,
-        row_norm: float | None = None,
-        label_bound: float | None = None,
-        n_projections: int | None = None,
-        projection_seed: int = 0,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        fidelity: str = "report",
-        ledger: Any = None,
-        cluster: Any = None,
-        run_id: str | None = None,
-        random_state: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.method = method
-        self.l1_radius = l1_radius
-        self.alpha = alpha
-        self.row_norm = row_norm
-        self.label_bound = label_bound
-        self.n_projections = n_projections
-        self.projection_seed = projection_seed
-        self.epsilon = epsilon
-        self.delta = delta
-        self.fidelity = fidelity  # type: ignore[assignment]  # checked when it is used
-        self.ledger = ledger
-        self.cluster = cluster
-        self.run_id = run_id
-        self.random_state = random_state
-        self.verbose = verbose
+    _: KW_ONLY
+    l1_radius: float = 1.0
+    row_norm: float | None = None
 
     def predict(self, X: Any) -> Vector:
         """``<x, coef_>`` of every row."""
         check_is_fitted(self, "coef_")
         return np.asarray(validate_data(self, X, reset=False) @ self.coef_)
 
-    def _seen(self, method: str, n: int, d: int) -> tuple[FeatureMap | None, int, float]:
-        m = self._n_projections(n, d) if method == "projected" else d
-        if m == d:
-            return None, d, self._row_norm
-        projection = Projection(d, m, self._row_norm, self.projection_seed)
-        return projection, m, projection.projected.unit
-
-    def _n_projections(self, n: int, d: int) -> int:
-        """Where the error of the projection is that of the noise; never more than there are features."""
-        if self.n_projections is not None:
-            return min(self.n_projections, d)
-        variance = 4 / (ROW_SHARE * gdp_mu(self.epsilon, self.delta or 0.0) ** 2)
-        return min(d, math.ceil(math.sqrt(n * math.log(d + 1)) / variance))
-
-    def _solve(self, protocol: LocalProtocol, S: Vector, b: Vector, noise: tuple[float, float], n: int) -> Vector:
-        statistic: Any = protocol.statistic
-        # the default penalty counts the standard error that b would have if the whole report were about it
-        share = 1 - statistic.share if isinstance(statistic, JointStatistics) else 1.0
-        self.standard_error_ = noise[1] / math.sqrt(n)
-        default = self.standard_error_ * math.sqrt(share * 2 * math.log(2 * self.n_features_in_))
-        self.alpha_ = default if self.alpha is None else float(self.alpha)
-        self.intercept_ = 0.0
-        if not isinstance(statistic, LabelledRow):
-            S = psd_floor(S)
-        if isinstance(statistic, Mapped):
-            projection: Any = statistic.features
-            return self._unprojected(projection.projected.matrix, S, b)
-        return quadratic_l1(S, b, self.l1_radius, self.alpha_)
-
-    def _unprojected(self, G: Vector, S: Vector, b: Vector) -> Vector:
-        """``argmin w'G'SGw/2 - b'Gw + alpha ||w||_1``, without the matrix ``G'SG``."""
-        values, vectors = np.linalg.eigh(S)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        smoothness = float(np.linalg.eigvalsh(root.T @ (G @ G.T) @ root)[-1])
-
-        def prox(v: Vector, step: float) -> Vector:
-            return prox_l1_ball(v, step * self.alpha_, self.l1_radius)
-
-        return fista(lambda w: G.T @ (S @ (G @ w) - b), prox, smoothness, np.zeros(G.shape[1]))
+    def _problem(self) -> LeastSquaresOnL1Ball:
+        return LeastSquaresOnL1Ball(self._label_bound, self._row_norm, self.l1_radius, self.alpha)
 
     @property
     def _row_norm(self) -> float:
@@ -179,6 +205,3 @@ class LinearRegression(MomentRegression):
         super()._check_parameters()
         check_bound("l1_radius", self.l1_radius)
         assert self._row_norm
-        if self.n_projections is not None:
-            check_count("n_projections", self.n_projections)
-        check_count("projection_seed", self.projection_seed, low=0)

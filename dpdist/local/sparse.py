@@ -25,11 +25,9 @@ cost nothing; thresholds, projections and inverses are post-processing of report
 
 from __future__ import annotations
 
-import math
-import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,32 +36,38 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.data import Dataset
 from dpdist.errors import BudgetError, MissingBound
-from dpdist.fitting.columns import features, targets
-from dpdist.fitting.inputs import as_dataset, check_public_rows
-from dpdist.fitting.outlook import Outlook, outlook
+from dpdist.estimators.choices import Offered, chosen
+from dpdist.fitting.inputs import check_public_rows
 from dpdist.fitting.parameters import check_between, check_bound, check_count
 from dpdist.fitting.parameters import choice as one_of
-from dpdist.identity import text
 from dpdist.local.estimator import LocalEstimator
-from dpdist.local.label_private import LabelPlan
+from dpdist.local.label_private import LabelLasso, LabelThresholding
 from dpdist.local.links import LINKS, Link
-from dpdist.local.protocol import LocalProtocol
-from dpdist.local.reports import FIDELITIES, Fidelity
-from dpdist.local.sparse_rounds import Descent, Plan, Setting, TwoPhase, automatic
+from dpdist.local.reports import FIDELITIES
+from dpdist.local.sparse_rounds import (
+    Design,
+    General,
+    Isotropic,
+    IterativeThresholding,
+    Marginal,
+    Sign,
+    SparseMethod,
+    SparseProblem,
+    TwoPhase,
+    automatic,
+)
 from dpdist.local.sparse_statistics import FromStatistics, WithPublicDesign
+from dpdist.method import Method, Public, by_name
 
-METHODS = {
-    "record": ("auto", "iht", "marginal", "two-phase", "statistics", "public-covariance"),
-    "label": ("auto", "iht", "lasso"),
-}
-DESIGNS = ("sign", "isotropic", "general")
-REPORTS = ("auto", "coordinates", "vector", "hemisphere", "gaussian", "one-bit")
-THRESHOLDS = ("auto", "iht", "soft", "hard", None)
+PRIVATE = ("record", "label")
+RECORD_METHODS = by_name(IterativeThresholding, Marginal, TwoPhase, FromStatistics, WithPublicDesign)
+LABEL_METHODS = by_name(LabelThresholding, LabelLasso)
+DESIGNS = by_name(Sign, Isotropic, General)
 MOST_JOINT = 30
 """With more features than that, a joint report of second moments needs tens of millions of users."""
-ERROR = "expected distance of the coefficients to the true ones, if the true ones were found to be the nonzero ones"
 
 
+@dataclass(eq=False, repr=False)
 class SparseRegression(RegressorMixin, LocalEstimator):
     """``y = f(<x, theta>) + noise`` with few nonzero coefficients and no intercept.
 
@@ -74,7 +78,7 @@ class SparseRegression(RegressorMixin, LocalEstimator):
     ----------
     n_nonzero : int
         How many coefficients may differ from 0, about as many as are expected to matter.
-    method : str
+    method : str or SparseMethod
         See the table at the top of this module. "auto": with private labels "iht"; with public rows
         "public-covariance"; for a general design with unknown covariance "statistics" up to 30 features and
         "two-phase" beyond; otherwise "iht" with four rounds, "two-phase" or a single round, by the predicted noise.
@@ -83,11 +87,9 @@ class SparseRegression(RegressorMixin, LocalEstimator):
         the ledger such a run counts like any other, so keep datasets whose features are private out of it.
     link : Link or {"identity", "wave"}
         f; see `dpdist.local.links`.
-    link_mode : {"invert", "gradient"}
-        Whether users put ``f^{-1}(y)`` in the place of y (less noise), or the gradient goes through f.
-    design : {"sign", "isotropic", "general"}
-        Features that are -1 or 1, independent and fair; dense and uncorrelated; or correlated, with eigenvalues of
-        ``E x x'`` between ``eigenvalues``.
+    design : {"sign", "isotropic", "general"}, Sign, Isotropic or General
+        Features that are -1 or 1, independent and fair; dense and uncorrelated; or correlated,
+        ``General(eigenvalues=(low, high), covariance=...)`` with what is public of ``E x x'``.
     radius : float
         R: norm of the coefficients, at most.
     noise_bound : float
@@ -101,23 +103,9 @@ class SparseRegression(RegressorMixin, LocalEstimator):
         standard deviations, ``2 sqrt(R^2 + C^2 / 4)``.
     label_moment : (q, M), optional
         ``E |y|^(2 q) <= M`` for labels with heavy tails: sets where they are clipped, by the number of users.
-    eigenvalues : (low, high)
-        Public bounds of the eigenvalues of ``E x x'``.
-    covariance : array, optional
-        ``E x x'``, where it is public.
-    threshold : {"auto", "iht", "soft", "hard"} or None
-        What makes an estimate from moments sparse; "auto" is "iht" for "statistics" and "hard" for
-        "public-covariance".
-    threshold_scale : float
-        For "soft": times the largest that noise alone is expected to be.
-    n_rounds : int, optional
-        Of "iht"; default by a public rule.
-    reports : {"auto", "coordinates", "vector", "hemisphere", "gaussian", "one-bit"}
-        The law of the reports. "auto": by coordinates for signs, `dpdist.local.vectors.best_vector` for dense rows;
-        "gaussian" needs delta; "one-bit" is for labels.
     epsilon, delta, fidelity
         As in `dpdist.local.estimator.LocalEstimator`.
-    ledger, cluster, run_id, random_state, verbose
+    ledger, cluster, run_id, random_state
         As in `dpdist.central.minimizer.Minimizer`.
 
     Attributes
@@ -141,64 +129,25 @@ class SparseRegression(RegressorMixin, LocalEstimator):
     (True, 'iht')
     """
 
-    def __init__(
-        self,
-        n_nonzero: int = 5,
-        method: str = "auto",
-        *,
-        private: str = "record",
-        link: Link | str = "identity",
-        link_mode: str = "invert",
-        design: str = "general",
-        radius: float = 1.0,
-        noise_bound: float | None = None,
-        feature_bound: float | None = None,
-        row_norm: float | None = None,
-        label_bound: float | None = None,
-        label_moment: tuple[float, float] | None = None,
-        eigenvalues: tuple[float, float] = (0.5, 2.0),
-        covariance: Any = None,
-        threshold: str | None = "auto",
-        threshold_scale: float = 0.5,
-        n_rounds: int | None = None,
-        reports: str = "auto",
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        fidelity: Fidelity = "report",
-        ledger: Any = None,
-        cluster: Any = None,
-        run_id: str | None = None,
-        random_state: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_nonzero = n_nonzero
-        self.method = method
-        self.private = private
-        self.link = link
-        self.link_mode = link_mode
-        self.design = design
-        self.radius = radius
-        self.noise_bound = noise_bound
-        self.feature_bound = feature_bound
-        self.row_norm = row_norm
-        self.label_bound = label_bound
-        self.label_moment = label_moment
-        self.eigenvalues = eigenvalues
-        self.covariance = covariance
-        self.threshold = threshold
-        self.threshold_scale = threshold_scale
-        self.n_rounds = n_rounds
-        self.reports = reports
-        self.epsilon = epsilon
-        self.delta = delta
-        self.fidelity = fidelity
-        self.ledger = ledger
-        self.cluster = cluster
-        self.run_id = run_id
-        self.random_state = random_state
-        self.verbose = verbose
+    offers: ClassVar[Mapping[str, Offered]] = {"method": {**RECORD_METHODS, "lasso": LabelLasso}, "design": DESIGNS}
 
-    def fit(self, X: Any, y: Any = None, *, public_X: Any = None) -> SparseRegression:
+    n_nonzero: int = 5
+    method: str | SparseMethod = "auto"
+    _: KW_ONLY
+    private: str = "record"
+    link: Link | str = "identity"
+    design: str | Design = "general"
+    radius: float = 1.0
+    noise_bound: float | None = None
+    feature_bound: float | None = None
+    row_norm: float | None = None
+    label_bound: float | None = None
+    label_moment: tuple[float, float] | None = None
+
+    def _offered(self, parameter: str) -> Offered:
+        return LABEL_METHODS if parameter == "method" and self.private == "label" else super()._offered(parameter)
+
+    def fit(self, X: Any, y: Any = None, *, public_X: Any = None) -> Self:
         """Fit to arrays or to a stored dataset.
 
         Parameters
@@ -207,28 +156,7 @@ class SparseRegression(RegressorMixin, LocalEstimator):
         public_X : array-like or Dataset, optional
             Features of other people, without labels, that are public: for ``method="public-covariance"``.
         """
-        self._check_parameters()
-        dataset = as_dataset(self, X, y).select(X="X", y="y")
-        n, p = dataset.n_rows, self.n_features_in_
-        method, plan = self._decided(n, p, public_X is not None)
-        extra: tuple[Any, ...] = ()
-        if isinstance(plan, WithPublicDesign) and public_X is not None:
-            extra = plan.moments(_public_blocks(public_X, p))
-        elif isinstance(plan, WithPublicDesign) and self.design == "general" and self.covariance is None:
-            raise MissingBound(
-                "method='public-covariance' needs second moments: pass fit(..., public_X=rows) or covariance, or "
-                "choose design='isotropic' if features are uncorrelated"
-            )
-        for warning in self._warnings(plan):
-            warnings.warn(warning, UserWarning, stacklevel=2)
-        arrays = {"X": features, "y": targets}
-        queries = plan.queries(self.fidelity)
-        with self._questions(dataset, arrays, plan.protocols, text((method, plan)), queries) as questions:
-            self.coef_ = plan.solve(questions, *extra)
-        self.intercept_ = 0.0
-        self.method_, self.method_reason_ = method, plan.reason
-        self.noise_std_ = {"coef_": plan.std}
-        return self
+        return self._fit(X, y, public_X=public_X)
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """``f(<x, theta>)``."""
@@ -236,114 +164,82 @@ class SparseRegression(RegressorMixin, LocalEstimator):
         X = validate_data(self, X, reset=False, dtype="numeric")
         return self._link.value(X @ self.coef_)
 
-    def outlook(self, n_rows: int, n_features: int) -> Outlook:
-        """What to expect of a fit: predicted from public numbers, and what it would take where that is bad."""
-        self._check_parameters()
-        check_count("n_rows", n_rows)
-        check_count("n_features", n_features)
-
-        def predict(n: int, epsilon: float) -> float:
-            plan = self._decided(n, n_features, False, epsilon)[1]
-            return math.sqrt(min(self.n_nonzero, n_features)) * plan.std
-
-        found = outlook(predict, self.radius, ERROR, n_rows, self.epsilon)
-        plan = self._decided(n_rows, n_features, False)[1]
-        return found if found.warnings else replace(found, warnings=tuple(self._warnings(plan)))
-
-    def _protocols(self, n_rows: int, n_features: int) -> Sequence[LocalProtocol]:
-        return self._decided(n_rows, n_features, False)[1].protocols
-
-    def _decided(self, n_rows: int, n_features: int, public: bool, epsilon: float | None = None) -> tuple[str, Plan]:
-        """Name and plan of the method, from public numbers."""
-        setting = self._setting(n_rows, n_features, epsilon)
+    def _chosen(self, public: Public, **beside: Any) -> SparseMethod:
+        problem, rows = self._problem(public.n_features), beside.get("public_X")
         if self.private == "label":
-            method = "lasso" if self.method == "lasso" else "iht"
-            return method, LabelPlan(setting, method)
-        method, reason = self.method, "as asked"
-        if method == "auto" and public:
-            method, reason = "public-covariance", "there are public rows"
-        elif method == "auto" and setting.design == "general" and setting.covariance is None and not setting.curved:
-            small = n_features <= MOST_JOINT
-            method = "statistics" if small else "two-phase"
-            reason = f"the covariance is not known, and there are {n_features} features (limit {MOST_JOINT})"
+            asked = chosen("method", self.method, LABEL_METHODS)
+            found: SparseMethod = (LabelThresholding() if asked == "auto" else asked).decide(public, problem)
+            return found
+        method = chosen("method", self.method, RECORD_METHODS)
         if method == "auto":
-            plan = automatic(setting)
-            return "two-phase" if isinstance(plan, TwoPhase) else "iht", plan
-        if method == "statistics":
-            return method, FromStatistics(setting, reason)
-        if method == "public-covariance":
-            return method, WithPublicDesign(setting, reason)
-        if method == "two-phase":
-            return method, TwoPhase(setting, reason)
-        return method, Descent.of(setting, n_rounds=1 if method == "marginal" else None)
+            method = self._automatic(public, problem, rows is not None)
+        found = method if method.public is not None else method.decide(public, problem)
+        if not isinstance(found, WithPublicDesign):
+            return found
+        if rows is not None:
+            return found.given(_public_blocks(rows, public.n_features))
+        if "public_X" in beside and problem.unknown:
+            raise MissingBound(
+                "method='public-covariance' needs second moments: pass fit(..., public_X=rows) or "
+                "design=General(covariance=...), or choose design='isotropic' if features are uncorrelated"
+            )
+        return found
 
-    def _setting(self, n_rows: int, n_features: int, epsilon: float | None = None) -> Setting:
-        covariance = None
-        if self.covariance is not None:
-            matrix = np.asarray(self.covariance, dtype=np.float64)
+    @staticmethod
+    def _automatic(public: Public, problem: SparseProblem, has_public_rows: bool) -> SparseMethod:
+        """The method by public numbers, with its reason."""
+        if has_public_rows:
+            return replace(WithPublicDesign(), reason="there are public rows")
+        if problem.unknown:
+            small = public.n_features <= MOST_JOINT
+            reason = f"the covariance is not known, and there are {public.n_features} features (limit {MOST_JOINT})"
+            return replace(FromStatistics() if small else TwoPhase(), reason=reason)
+        return automatic(public, problem)
+
+    def _problem(self, n_features: int) -> SparseProblem:
+        design = chosen("design", self.design, DESIGNS)
+        if isinstance(design, General) and design.covariance is not None:
+            matrix = np.asarray(design.covariance, dtype=np.float64)
             if matrix.shape != (n_features, n_features) or not np.isfinite(matrix).all():
                 raise BudgetError(f"covariance must be a finite matrix of shape {(n_features, n_features)}")
-            covariance = tuple(map(tuple, matrix.tolist()))
-        return Setting(
-            n_rows=n_rows,
+            design = replace(design, covariance=matrix)
+        return SparseProblem(
             n_features=n_features,
             n_nonzero=min(self.n_nonzero, n_features),
-            epsilon=float(self.epsilon if epsilon is None else epsilon),
-            delta=float(self.delta or 0.0),
             noise_bound=float(self.noise_bound or 0.0),
             radius=float(self.radius),
-            design=self.design,
-            reports=self.reports,
+            design=design,
             link=self._link,
-            link_mode=self.link_mode,  # type: ignore[arg-type]
             feature_bound=_number(self.feature_bound),
             row_norm=_number(self.row_norm),
             label_bound=_number(self.label_bound),
             label_moment=None if self.label_moment is None else (float(self.label_moment[0]), self.label_moment[1]),
-            eigenvalues=(float(self.eigenvalues[0]), float(self.eigenvalues[1])),
-            covariance=covariance,
-            threshold=self.threshold,
-            threshold_scale=float(self.threshold_scale),
-            n_rounds=self.n_rounds,
         )
 
     @property
     def _link(self) -> Link:
         return LINKS[self.link] if isinstance(self.link, str) else self.link
 
-    def _warnings(self, plan: Plan) -> list[str]:
-        """What public numbers say against a fit."""
-        setting: Setting = plan.setting  # type: ignore[attr-defined]
-        p, s = setting.n_features, setting.n_nonzero
-        if math.sqrt(s) * plan.std >= setting.radius:
-            return [
-                "the noise in the coefficients is expected to be as large as they are: take more users, a larger "
-                "epsilon, or fewer features (outlook() says how many)"
-            ]
-        level = math.sqrt(2 * math.log(max(2, p))) * plan.search_std
-        if level > setting.radius / math.sqrt(s):
-            return [
-                f"coefficients below {level:.2g} cannot be told from noise among {p} features, and {s} of them are at "
-                f"most {setting.radius / math.sqrt(s):.2g} if they are alike: expect wrong ones (see outlook())"
-            ]
-        return []
+    def _trivial_error(self, method: Method) -> float:
+        return self.radius
+
+    def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:
+        super()._store(method, fitted)
+        self.method_, self.method_reason_ = method.name, method.reason
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        one_of("private", self.private, tuple(METHODS))
-        one_of("method", self.method, METHODS[self.private])
-        one_of("design", self.design, DESIGNS)
-        one_of("reports", self.reports, REPORTS)
-        one_of("link_mode", self.link_mode, ("invert", "gradient"))
+        one_of("private", self.private, PRIVATE)
+        self._check_method()
+        chosen("design", self.design, DESIGNS)
         one_of("fidelity", self.fidelity, FIDELITIES)
-        if self.threshold not in THRESHOLDS:
-            raise BudgetError(f"threshold must be one of {', '.join(map(repr, THRESHOLDS))}, got {self.threshold!r}")
         if isinstance(self.link, str):
             one_of("link", self.link, tuple(LINKS))
         elif not isinstance(self.link, Link):
             raise BudgetError(f"link must be a name or a dpdist.local.links.Link, got {self.link!r}")
         check_count("n_nonzero", self.n_nonzero)
         check_bound("radius", self.radius)
+        check_between("epsilon", self.epsilon, 1e-6, 1e4)
         for name in ("noise_bound", "feature_bound", "row_norm", "label_bound"):
             if getattr(self, name) is not None:
                 check_bound(name, getattr(self, name))
@@ -353,34 +249,26 @@ class SparseRegression(RegressorMixin, LocalEstimator):
                 "where labels are clipped), or label_bound itself"
             )
         self._check_pairs()
-        check_between("threshold_scale", self.threshold_scale, 0.0, 100.0)
-        if self.n_rounds is not None:
-            check_count("n_rounds", self.n_rounds)
-        self._check_reports()
+
+    def _check_method(self) -> None:
+        """Refuse a method for the other kind of privacy."""
+        try:
+            chosen("method", self.method, LABEL_METHODS if self.private == "label" else RECORD_METHODS)
+        except BudgetError as error:
+            raise BudgetError(f"{error} (for private={self.private!r})") from None
 
     def _check_pairs(self) -> None:
-        pairs = {"eigenvalues": self.eigenvalues, "label_moment": self.label_moment}
+        design = chosen("design", self.design, DESIGNS)
+        pairs = {"label_moment": self.label_moment, "eigenvalues": getattr(design, "eigenvalues", None)}
         for name, pair in pairs.items():
-            if pair is None and name == "label_moment":
+            if pair is None:
                 continue
             if not (isinstance(pair, list | tuple) and len(pair) == 2):
                 raise MissingBound(f"{name} must be two numbers, got {pair!r}")
             for value in pair:
                 check_bound(name, value)
-        if self.eigenvalues[0] > self.eigenvalues[1]:
-            raise MissingBound(f"eigenvalues must be (smallest, largest), got {self.eigenvalues!r}")
-
-    def _check_reports(self) -> None:
-        check_between("epsilon", self.epsilon, 1e-6, 1e4)
-        if self.reports == "gaussian" and not self.delta:
-            raise BudgetError("reports='gaussian' needs delta: pass delta, far below 1/n_rows")
-        if self.reports == "one-bit" and self.private == "record":
-            raise BudgetError("reports='one-bit' is for private='label'; choose 'coordinates' or 'vector'")
-        joint = self.method in ("statistics", "public-covariance", "two-phase")
-        if self.reports == "coordinates" and (joint or self.private == "label"):
-            raise BudgetError(f"reports='coordinates' is for rounds of gradients, not for method={self.method!r}")
-        if self.reports in ("vector", "hemisphere") and self.private == "label":
-            raise BudgetError(f"reports={self.reports!r} is for private='record'; a label is a number")
+        if isinstance(design, General) and design.eigenvalues[0] > design.eigenvalues[1]:
+            raise MissingBound(f"eigenvalues must be (smallest, largest), got {design.eigenvalues!r}")
 
 
 def _number(value: Any) -> float | None:

@@ -1,38 +1,42 @@
 """Sparse regression with private records: what is asked in each round, decided from public numbers.
 
-=================== ==================================== ===============================================================
-method              method id                            questions
-=================== ==================================== ===============================================================
-`Descent`           ldp-iht, ldp-iht-subgauss,           features times clipped residual at the current parameter, to T
-                    ldp-iht-general, ldp-iht-nonlinear   disjoint groups of users
-`Descent`, T = 1    nldp-marginal                        the same once, at 0
-`TwoPhase`          ldp-two-phase                        the same once to half of the users; then the others are asked
-                                                         about the chosen features only
-=================== ==================================== ===============================================================
+====================== ==================================== ============================================================
+method                 method id                            questions
+====================== ==================================== ============================================================
+`IterativeThresholding` ldp-iht, ldp-iht-subgauss,          features times clipped residual at the current parameter, to
+                       ldp-iht-general, ldp-iht-nonlinear   T disjoint groups of users
+`Marginal`             nldp-marginal                        the same once, at 0
+`TwoPhase`             ldp-two-phase                        the same once to half of the users; then the others are
+                                                            asked about the chosen features only
+====================== ==================================== ============================================================
 
-A plan is what `dpdist.local.sparse.SparseRegression` carries out; `Plan.std` is the predicted noise of a coefficient.
+`SparseMethod.std` is the predicted noise of a coefficient.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.constraints import hard_threshold
+from dpdist.errors import BudgetError
+from dpdist.fitting.parameters import check_count, choice
 from dpdist.local.coordinates import SampleCoordinates
 from dpdist.local.links import IDENTITY, Link
+from dpdist.local.method import LocalMethod
 from dpdist.local.protocol import LocalProtocol, Randomiser, Statistic
-from dpdist.local.reports import Fidelity, Reports
 from dpdist.local.residuals import BallResiduals, BoxResiduals, LinkMode, Selected, selection
 from dpdist.local.scalars import Reporter
 from dpdist.local.second_moments import JointStatistics
 from dpdist.local.vectors import GaussianVector, Hemisphere, best_vector
+from dpdist.method import DECIDED, Choice, Oracle, Public
+from dpdist.privacy.plan import Plan
 from dpdist.solvers.sparse import in_ball, sparse_from_statistics
 from dpdist.solvers.spectral import psd_floor
 
@@ -53,55 +57,90 @@ FLOOR_SHARE = 0.5
 """Part of the public bound of the smallest eigenvalue at which estimated second moments are floored."""
 
 
-class Ask(Protocol):
-    """`dpdist.local.estimator.Questions`, as plans see it."""
-
-    def ask(self, group: int = 0, state: Any = None) -> Vector: ...
-
-    def total(self, group: int = 0, state: Any = None) -> Vector: ...
+LINK_MODES = ("invert", "gradient")
 
 
 @dataclass(frozen=True)
-class Setting:
-    """The public numbers of a fit; the fields are the parameters of `dpdist.local.sparse.SparseRegression`."""
+class Design(Choice):
+    """What is known of the features of a row, which have a mean square of about 1."""
 
-    tag: ClassVar[str] = "Setting"
+    parameter = "design"
 
-    n_rows: int
+
+class Sign(Design):
+    """Features that are -1 or 1, independent and fair."""
+
+    tag, name = "Sign", "sign"
+
+
+@dataclass(frozen=True)
+class Isotropic(Design):
+    """Features that are dense and uncorrelated."""
+
+    tag, name = "Isotropic", "isotropic"
+
+
+@dataclass(frozen=True)
+class General(Design):
+    """Features that are correlated.
+
+    Parameters
+    ----------
+    eigenvalues : (low, high)
+        Public bounds of the eigenvalues of ``E x x'``.
+    covariance : array, optional
+        ``E x x'``, where it is public.
+    """
+
+    tag, name = "General", "general"
+
+    eigenvalues: tuple[float, float] = (0.5, 2.0)
+    covariance: Any = None
+
+
+@dataclass(frozen=True)
+class SparseProblem:
+    """What a user of `dpdist.local.sparse.SparseRegression` states; the fields are its parameters."""
+
+    tag: ClassVar[str] = "SparseProblem"
+
     n_features: int
     n_nonzero: int
-    epsilon: float
-    delta: float
     noise_bound: float
     radius: float = 1.0
-    design: str = "isotropic"
-    reports: str = "auto"
+    design: Design = Isotropic()
     link: Link = IDENTITY
-    link_mode: LinkMode = "invert"
     feature_bound: float | None = None
     row_norm: float | None = None
     label_bound: float | None = None
     label_moment: tuple[float, float] | None = None
-    eigenvalues: tuple[float, float] = (0.5, 2.0)
-    covariance: tuple[tuple[float, ...], ...] | None = None
-    threshold: str | None = "auto"
-    threshold_scale: float = 0.5
-    n_rounds: int | None = None
 
     @property
     def sign(self) -> bool:
         """Whether features are -1 or 1, at random."""
-        return self.design == "sign"
+        return isinstance(self.design, Sign)
 
     @property
-    def curved(self) -> bool:
-        """Whether users send the gradient of a link."""
-        return self.link_mode == "gradient" and self.link.slopes != (1.0, 1.0)
+    def eigenvalues(self) -> tuple[float, float]:
+        """Bounds of those of ``E x x'``."""
+        low, high = self.design.eigenvalues if isinstance(self.design, General) else General().eigenvalues
+        return float(low), float(high)
+
+    @property
+    def covariance(self) -> Vector | None:
+        """``E x x'``, where it is public and not the identity."""
+        known = self.design.covariance if isinstance(self.design, General) else None
+        return None if known is None else np.asarray(known, dtype=np.float64)
 
     @property
     def inverse_covariance(self) -> Vector | None:
         """None for the identity."""
-        return None if self.covariance is None else np.linalg.inv(np.array(self.covariance))
+        return None if self.covariance is None else np.asarray(np.linalg.inv(self.covariance), dtype=np.float64)
+
+    @property
+    def unknown(self) -> bool:
+        """Whether features are correlated in a way that nobody knows."""
+        return isinstance(self.design, General) and self.covariance is None
 
     def norm_of_rows(self, slack: float = ROW_SLACK) -> float:
         """Where rows are scaled down to."""
@@ -109,29 +148,32 @@ class Setting:
             return self.row_norm
         return math.sqrt(self.n_features) * (1.0 if self.sign else slack)
 
-    @property
-    def residual_bound(self) -> float:
-        """c of the first round, at 0: ``2 R + C``, beyond which few labels lie; times the slope of a link."""
-        return self.reach(2 * self.radius) if self.label_bound is None else self.label_bound
 
-    def reach(self, distance: float) -> float:
-        """About the largest residual at that distance from the truth."""
-        low, high = self.link.slopes
-        return high * distance + self.noise_bound if self.curved else distance + self.noise_bound / low
+@dataclass(frozen=True)
+class SparseMethod(LocalMethod):
+    """What is asked, and what is made of the answers.
 
+    Parameters
+    ----------
+    reports : str
+        The law of the reports; "auto": by coordinates for signs in rounds, else
+        `dpdist.local.vectors.best_vector`.
+    """
 
-class Plan(ABC):
-    """What is asked, and what is made of the answers."""
+    statement: SparseProblem = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
 
-    reason: str
+    laws: ClassVar[tuple[str, ...]] = ("auto", "vector", "hemisphere", "gaussian")
+    measures: ClassVar[str] = (
+        "expected distance of the coefficients to the true ones, if the true ones were found to be the nonzero ones"
+    )
 
-    @property
-    @abstractmethod
-    def protocols(self) -> Sequence[LocalProtocol]: ...
+    reports: str = "auto"
 
-    def queries(self, fidelity: Fidelity) -> Sequence[Reports]:
-        """One for each group of users."""
-        return [Reports(protocol, fidelity) for protocol in self.protocols]
+    def decide(self, public: Public, statement: SparseProblem) -> Self:
+        choice("reports", self.reports, self.laws)
+        if self.reports == "gaussian" and not public.budget.delta:
+            raise BudgetError("reports='gaussian' needs delta: pass delta, far below 1/n_rows")
+        return self._with(public, statement)
 
     @property
     @abstractmethod
@@ -144,31 +186,57 @@ class Plan(ABC):
         return self.std
 
     @abstractmethod
-    def solve(self, questions: Ask) -> Vector:
-        """The coefficients."""
+    def coefficients(self, oracle: Oracle) -> Vector:
+        """What the answers give."""
 
+    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
+        return {"coef": self.coefficients(oracle), "intercept": 0.0, "noise_std": {"coef_": self.std}}
 
-def residuals(setting: Setting, bound: float) -> LocalProtocol:
-    """The question for ``x clip(residual, bound)``: by coordinates for signs, as a vector for dense features."""
-    p, link, mode = setting.n_features, setting.link, setting.link_mode
-    kind = setting.reports if setting.reports != "auto" else "coordinates" if setting.sign else "vector"
-    if kind == "coordinates":
-        cut = setting.feature_bound or (1.0 if setting.sign else WIDTHS)
-        statistic: Statistic = BoxResiduals(p, bound, cut, setting.row_norm, link, mode)
-        reporter: Reporter = "one-bit" if setting.epsilon <= ONE_BIT_UP_TO else "hybrid"
-        return LocalProtocol(statistic, SampleCoordinates(p, setting.epsilon, reporter=reporter))
-    cut_or_none = setting.feature_bound or (1.0 if setting.sign else None)
-    statistic = BallResiduals(p, bound, cut_or_none, setting.norm_of_rows(), link, mode)
-    return LocalProtocol(statistic, vector(p, setting))
+    def expected_error(self, plan: Plan) -> float:
+        return math.sqrt(self.statement.n_nonzero) * self.std
 
+    def warnings(self) -> list[str]:
+        """What public numbers say against a fit."""
+        problem, s = self.statement, self.statement.n_nonzero
+        if math.sqrt(s) * self.std >= problem.radius:
+            return [
+                "the noise in the coefficients is expected to be as large as they are: take more users, a larger "
+                "epsilon, or fewer features (outlook() says how many)"
+            ]
+        level = math.sqrt(2 * math.log(max(2, problem.n_features))) * self.search_std
+        if level > problem.radius / math.sqrt(s):
+            return [
+                f"coefficients below {level:.2g} cannot be told from noise among {problem.n_features} features, and "
+                f"{s} of them are at most {problem.radius / math.sqrt(s):.2g} if they are alike: expect wrong ones "
+                "(see outlook())"
+            ]
+        return []
 
-def vector(size: int, setting: Setting) -> Randomiser:
-    """The randomiser of a vector that ``reports`` names."""
-    if setting.reports == "hemisphere":
-        return Hemisphere(size, setting.epsilon)
-    if setting.reports == "gaussian":
-        return GaussianVector(size, setting.epsilon, setting.delta)
-    return best_vector(size, setting.epsilon)
+    @property
+    def curved(self) -> bool:
+        """Whether users send the gradient of a link."""
+        return False
+
+    @property
+    def residual_bound(self) -> float:
+        """c of the first round, at 0: ``2 R + C``, beyond which few labels lie; times the slope of a link."""
+        problem = self.statement
+        return self.reach(2 * problem.radius) if problem.label_bound is None else problem.label_bound
+
+    def reach(self, distance: float) -> float:
+        """About the largest residual at that distance from the truth."""
+        low, high = self.statement.link.slopes
+        noise = self.statement.noise_bound
+        return high * distance + noise if self.curved else distance + noise / low
+
+    def vector(self, size: int) -> Randomiser:
+        """The randomiser of a vector that ``reports`` names."""
+        budget = self.public.budget
+        if self.reports == "hemisphere":
+            return Hemisphere(size, float(budget.epsilon))
+        if self.reports == "gaussian":
+            return GaussianVector(size, float(budget.epsilon), float(budget.delta))
+        return best_vector(size, float(budget.epsilon))
 
 
 def unit_std(protocol: LocalProtocol) -> float:
@@ -178,7 +246,103 @@ def unit_std(protocol: LocalProtocol) -> float:
 
 
 @dataclass(frozen=True)
-class Descent(Plan):
+class Marginal(SparseMethod):
+    """One round: the largest entries of the mean of features times clipped residuals at 0.
+
+    Parameters
+    ----------
+    reports : {"auto", "coordinates", "vector", "hemisphere", "gaussian"}
+    link_mode : {"invert", "gradient"}
+        Whether users put ``f^{-1}(y)`` in the place of y (less noise), or the gradient goes through f.
+
+    Attributes
+    ----------
+    bounds : tuple of float
+        Clip of the residuals in each round; decided.
+    step : float
+    n_kept : int
+        Entries that are kept on the way.
+    limit : float
+        Of the norm on the way.
+    """
+
+    tag, name = "Marginal", "marginal"
+    laws: ClassVar[tuple[str, ...]] = ("auto", "coordinates", "vector", "hemisphere", "gaussian")
+
+    link_mode: LinkMode = "invert"
+
+    bounds: tuple[float, ...] = field(default=(), kw_only=True, repr=False, metadata=DECIDED)
+    step: float = field(default=1.0, kw_only=True, repr=False, metadata=DECIDED)
+    n_kept: int = field(default=1, kw_only=True, repr=False, metadata=DECIDED)
+    limit: float = field(default=1.0, kw_only=True, repr=False, metadata=DECIDED)
+
+    def decide(self, public: Public, statement: SparseProblem) -> Self:
+        choice("link_mode", self.link_mode, LINK_MODES)
+        method = super().decide(public, statement)
+        unknown = statement.unknown
+        s = min(2 * statement.n_nonzero, statement.n_features) if unknown else statement.n_nonzero
+        low, high = statement.link.slopes
+        step = 1.0 / statement.eigenvalues[1] if unknown else 1.0
+        if method.curved:
+            step *= 2 / (low**2 + high**2)
+        limit = 2 * statement.radius if unknown else statement.radius
+        draft = replace(method, bounds=(method.residual_bound,), step=step, n_kept=s, limit=limit)
+        return draft._in_rounds()
+
+    def _in_rounds(self) -> Self:
+        """The method with the clip of every round."""
+        return replace(self, reason=f"1 round: {self.reason}")
+
+    @property
+    def curved(self) -> bool:
+        return self.link_mode == "gradient" and self.statement.link.slopes != (1.0, 1.0)
+
+    @property
+    def protocols(self) -> Sequence[LocalProtocol]:
+        return [self._residuals(bound) for bound in self.bounds]
+
+    @property
+    def std(self) -> float:
+        return self._std(self.bounds[-1], len(self.bounds))
+
+    @property
+    def search_std(self) -> float:
+        return self._std(self.bounds[0], len(self.bounds))
+
+    def coefficients(self, oracle: Oracle) -> Vector:
+        inverse = self.statement.inverse_covariance
+        theta = np.zeros(self.statement.n_features)
+        for t in range(len(self.bounds)):
+            gradient = self.estimate(oracle, t, theta)
+            if inverse is not None:
+                gradient = inverse @ gradient
+            theta = in_ball(hard_threshold(theta - self.step * gradient, self.n_kept), self.limit)
+        return hard_threshold(theta, self.statement.n_nonzero)
+
+    def _residuals(self, bound: float) -> LocalProtocol:
+        """The question for ``x clip(residual, bound)``: by coordinates for signs, as a vector for dense features."""
+        problem, epsilon = self.statement, float(self.public.budget.epsilon)
+        p, link, mode = problem.n_features, problem.link, self.link_mode
+        kind = self.reports if self.reports != "auto" else "coordinates" if problem.sign else "vector"
+        if kind == "coordinates":
+            cut = problem.feature_bound or (1.0 if problem.sign else WIDTHS)
+            statistic: Statistic = BoxResiduals(p, bound, cut, problem.row_norm, link, mode)
+            reporter: Reporter = "one-bit" if epsilon <= ONE_BIT_UP_TO else "hybrid"
+            return LocalProtocol(statistic, SampleCoordinates(p, epsilon, reporter=reporter))
+        cut_or_none = problem.feature_bound or (1.0 if problem.sign else None)
+        statistic = BallResiduals(p, bound, cut_or_none, problem.norm_of_rows(), link, mode)
+        return LocalProtocol(statistic, self.vector(p))
+
+    def _std(self, bound: float, n_rounds: int) -> float:
+        """Of a coordinate after the step of a round with that clip."""
+        inverse = self.statement.inverse_covariance
+        spread = 1.0 if inverse is None else math.sqrt(float(np.square(inverse).sum()) / len(inverse))
+        users = max(1, self.public.n_rows // n_rounds)
+        return self.step * spread * unit_std(self._residuals(bound)) / math.sqrt(users)
+
+
+@dataclass(frozen=True)
+class IterativeThresholding(Marginal):
     """``theta <- project(hard(theta - step M g, s))``, g the mean of a group's reports at theta; start 0.
 
     ``step = 1`` and M the inverse of a public covariance (or the identity); without one, ``step`` is one over the
@@ -189,113 +353,71 @@ class Descent(Plan):
     known). In later rounds the clip shrinks with the error that is left, ``C + 2 R max(2^-t, min(1, 2 sqrt(s) sd))``,
     sd the predicted noise of the round before: the noise of the last round is proportional to what is left to find.
     All of this is decided beforehand, from public numbers.
+
+    Parameters
+    ----------
+    n_rounds : int, optional
+        Public number of rounds, each of which asks its own group of users. Default: by the noise of the first.
     """
 
-    tag: ClassVar[str] = "Descent"
+    tag, name = "IterativeThresholding", "iht"
 
-    setting: Setting
-    bounds: tuple[float, ...]
-    step: float
-    n_kept: int
-    limit: float
-    reason: str
+    n_rounds: int | None = None
 
-    @classmethod
-    def of(cls, setting: Setting, n_rounds: int | None = None) -> Descent:
-        """The plan by the rules above; ``n_rounds=1`` makes it nldp-marginal."""
-        unknown = setting.design == "general" and setting.covariance is None
-        s = min(2 * setting.n_nonzero, setting.n_features) if unknown else setting.n_nonzero
-        low, high = setting.link.slopes
-        step = 1.0 / setting.eigenvalues[1] if unknown else 1.0
-        if setting.curved:
-            step *= 2 / (low**2 + high**2)
-        limit = 2 * setting.radius if unknown else setting.radius
-        first = setting.residual_bound
-        draft = cls(setting, (first,), step, s, limit, "")
-        n_rounds = n_rounds or setting.n_rounds
-        reason = "as asked"
+    def decide(self, public: Public, statement: SparseProblem) -> Self:
+        if self.n_rounds is not None:
+            check_count("n_rounds", self.n_rounds)
+        return super().decide(public, statement)
+
+    def _in_rounds(self) -> Self:
+        problem, unknown, first = self.statement, self.statement.unknown, self.bounds[0]
+        n_rounds, reason = self.n_rounds, self.reason
         if n_rounds is None:
-            part = math.sqrt(s) * draft._std(first, MANY_ROUNDS) / setting.radius
+            part = math.sqrt(self.n_kept) * self._std(first, MANY_ROUNDS) / problem.radius
             n_rounds = MANY_ROUNDS if part <= FOUND else 2 if unknown else 1
             reason = f"the noise of the first of {MANY_ROUNDS} rounds would be {part:.2g} of the radius (limit {FOUND})"
         bounds = [first]
         # a clip may shrink where a round is sure to halve the error
         while len(bounds) < n_rounds:
-            bounds.append(first if unknown else draft._next(bounds, n_rounds))
-        return replace(draft, bounds=tuple(bounds), reason=f"{n_rounds} round{'s' * (n_rounds > 1)}: {reason}")
-
-    @property
-    def protocols(self) -> Sequence[LocalProtocol]:
-        return [residuals(self.setting, bound) for bound in self.bounds]
-
-    @property
-    def std(self) -> float:
-        return self._std(self.bounds[-1], len(self.bounds))
-
-    @property
-    def search_std(self) -> float:
-        return self._std(self.bounds[0], len(self.bounds))
-
-    def solve(self, questions: Ask) -> Vector:
-        inverse = self.setting.inverse_covariance
-        theta = np.zeros(self.setting.n_features)
-        for t in range(len(self.bounds)):
-            gradient = questions.ask(t, theta)
-            if inverse is not None:
-                gradient = inverse @ gradient
-            theta = in_ball(hard_threshold(theta - self.step * gradient, self.n_kept), self.limit)
-        return hard_threshold(theta, self.setting.n_nonzero)
-
-    def _std(self, bound: float, n_rounds: int) -> float:
-        """Of a coordinate after the step of a round with that clip."""
-        inverse = self.setting.inverse_covariance
-        spread = 1.0 if inverse is None else math.sqrt(float(np.square(inverse).sum()) / len(inverse))
-        users = max(1, self.setting.n_rows // n_rounds)
-        return self.step * spread * unit_std(residuals(self.setting, bound)) / math.sqrt(users)
+            bounds.append(first if unknown else self._next(bounds, n_rounds))
+        reason = f"{n_rounds} round{'s' * (n_rounds > 1)}: {reason}"
+        return replace(self, bounds=tuple(bounds), n_rounds=n_rounds, reason=reason)
 
     def _next(self, bounds: Sequence[float], n_rounds: int) -> float:
         """The clip after these."""
-        missed = 2 * math.sqrt(self.n_kept) * self._std(bounds[-1], n_rounds) / self.setting.radius
+        radius = self.statement.radius
+        missed = 2 * math.sqrt(self.n_kept) * self._std(bounds[-1], n_rounds) / radius
         left = max(2.0 ** -len(bounds), min(1.0, missed))
-        return min(bounds[-1], self.setting.reach(2 * self.setting.radius * left))
+        return min(bounds[-1], self.reach(2 * radius * left))
 
 
-@dataclass(frozen=True)
-class TwoPhase(Plan):
+class TwoPhase(SparseMethod):
     """Half of the users choose the features, the others estimate their coefficients: noise without the dimension.
 
-    First `Descent` with one round, of which the ``n_nonzero`` largest entries are kept. The second half reports
-    ``x_S clip(y)``, or, where the covariance of dense features is not known, `JointStatistics` of the chosen ones.
-    Not in the seeds; no contradiction to their lower bounds, which are driven by coefficients too small to choose.
+    First `Marginal`, of which the ``n_nonzero`` largest entries are kept. The second half reports ``x_S clip(y)``, or,
+    where the covariance of dense features is not known, `JointStatistics` of the chosen ones. Not in the seeds; no
+    contradiction to their lower bounds, which are driven by coefficients too small to choose.
     """
 
-    tag: ClassVar[str] = "TwoPhase"
-
-    setting: Setting
-    reason: str
+    tag, name = "TwoPhase", "two-phase"
 
     @property
-    def first(self) -> Descent:
+    def first(self) -> Marginal:
         """The search."""
-        return Descent.of(replace(self.setting, n_nonzero=self.setting.n_nonzero), n_rounds=1)
-
-    @property
-    def joint(self) -> bool:
-        """Whether second moments are asked for."""
-        return self.setting.design == "general" and self.setting.covariance is None
+        return Marginal(reports=self.reports).decide(self.public, self.statement)
 
     @property
     def second(self) -> LocalProtocol:
         """The question about the chosen features."""
-        setting, s = self.setting, min(self.setting.n_nonzero, self.setting.n_features)
-        bound = setting.residual_bound
-        row_norm = math.sqrt(s) if setting.sign else math.sqrt(s) + SELECTED_SLACK
-        if self.joint:
+        problem = self.statement
+        s, bound = problem.n_nonzero, self.residual_bound
+        row_norm = math.sqrt(s) if problem.sign else math.sqrt(s) + SELECTED_SLACK
+        if problem.unknown:
             inner: Statistic = JointStatistics(s, row_norm, bound, row_norm / (row_norm + bound))
         else:
-            cut = setting.feature_bound or (1.0 if setting.sign else None)
-            inner = BallResiduals(s, bound, cut, row_norm, setting.link, "invert")
-        return LocalProtocol(Selected(inner, setting.n_features, s), vector(inner.size, setting))
+            cut = problem.feature_bound or (1.0 if problem.sign else None)
+            inner = BallResiduals(s, bound, cut, row_norm, problem.link, "invert")
+        return LocalProtocol(Selected(inner, problem.n_features, s), self.vector(inner.size))
 
     @property
     def protocols(self) -> Sequence[LocalProtocol]:
@@ -303,40 +425,40 @@ class TwoPhase(Plan):
 
     @property
     def std(self) -> float:
-        return unit_std(self.second) / math.sqrt(max(1, self.setting.n_rows // 2))
+        return unit_std(self.second) / math.sqrt(max(1, self.public.n_rows // 2))
 
     @property
     def search_std(self) -> float:
         return self.first.std * math.sqrt(2)
 
-    def solve(self, questions: Ask) -> Vector:
-        setting = self.setting
-        found = questions.ask(0, np.zeros(setting.n_features))
-        inverse = setting.inverse_covariance
-        start = hard_threshold(-found if inverse is None else -inverse @ found, setting.n_nonzero)
-        chosen = selection(start, setting.n_nonzero)
-        answer = questions.ask(1, start)
-        theta = np.zeros(setting.n_features)
-        if self.joint:
+    def coefficients(self, oracle: Oracle) -> Vector:
+        problem = self.statement
+        found = self.estimate(oracle, 0, np.zeros(problem.n_features))
+        inverse = problem.inverse_covariance
+        start = hard_threshold(-found if inverse is None else -inverse @ found, problem.n_nonzero)
+        chosen = selection(start, problem.n_nonzero)
+        answer = self.estimate(oracle, 1, start)
+        theta = np.zeros(problem.n_features)
+        if problem.unknown:
             statistic = self.second.statistic.statistic  # type: ignore[attr-defined]
             S, b = statistic.moments(answer)
-            floored = psd_floor(S, FLOOR_SHARE * setting.eigenvalues[0])
-            theta[chosen] = sparse_from_statistics(floored, b, len(chosen), setting.radius)
-        elif setting.covariance is not None:
-            theta[chosen] = np.linalg.solve(np.array(setting.covariance)[np.ix_(chosen, chosen)], -answer)
+            floored = psd_floor(S, FLOOR_SHARE * problem.eigenvalues[0])
+            theta[chosen] = sparse_from_statistics(floored, b, len(chosen), problem.radius)
+        elif problem.covariance is not None:
+            theta[chosen] = np.linalg.solve(problem.covariance[np.ix_(chosen, chosen)], -answer)
         else:
             theta[chosen] = -answer
-        return in_ball(theta, setting.radius)
+        return in_ball(theta, problem.radius)
 
 
-def automatic(setting: Setting) -> Plan:
+def automatic(public: Public, statement: SparseProblem) -> SparseMethod:
     """Four rounds where they pay, otherwise two phases if the search is sure enough, otherwise one round."""
-    descent = Descent.of(setting)
-    if len(descent.bounds) > 1 or setting.curved or setting.n_rows < 2:
+    descent = IterativeThresholding().decide(public, statement)
+    if len(descent.bounds) > 1 or public.n_rows < 2:
         return descent
-    two = TwoPhase(setting, "")
-    smallest = 0.7 * setting.radius / math.sqrt(setting.n_nonzero)
-    level = two.search_std * math.sqrt(2 * math.log(max(2, setting.n_features)))
+    two = TwoPhase().decide(public, statement)
+    smallest = 0.7 * statement.radius / math.sqrt(statement.n_nonzero)
+    level = two.search_std * math.sqrt(2 * math.log(max(2, statement.n_features)))
     if level > smallest:
         return descent
     reason = f"half of the users can tell coefficients of {level:.2g} from noise, and they are about {smallest:.2g}"

@@ -28,6 +28,7 @@ from dpdist.data import Dataset
 from dpdist.errors import DpdistError
 from dpdist.losses import LOSSES
 from dpdist.pipeline.job import Job, locating, make_estimator
+from dpdist.pipeline.sections import offers
 from dpdist.privacy.audit import AuditResult, event_bound
 from dpdist.privacy.ledger import Ledger
 
@@ -67,7 +68,8 @@ def audit_job(
     if n_runs < 50:
         raise DpdistError(f"{n_runs} runs can show nothing: take at least 50, better several hundred")
     model, claimed = _fresh(job), None
-    width = max(4, int(job.params.get("n_nonzero") or 0) + 2)
+    kept = job.params.get("n_nonzero") or getattr(job.params.get("solver"), "n_nonzero", None) or 0
+    width = max(4, int(kept) + 2)
     done, total = 0, 2 * (N_TRIALS * len(PAIRS) + n_runs + n_runs // 4)
 
     def runs(pair: tuple[Dataset, Dataset], count: int) -> list[Vectors]:
@@ -144,8 +146,11 @@ def _fresh(job: Job) -> Any:
     model = make_estimator(job)
     model.set_params(random_state=None)  # noise as in a real run
     rounds_are_releases = job.method.parameters.get("solver") not in ("output", "objective")
-    if "n_rounds" in model.get_params() and "n_rounds" not in job.params and rounds_are_releases:
-        model.set_params(n_rounds=1)
+    for name, offered in offers(type(model)).items() if rounds_are_releases else ():
+        value = getattr(model, name)
+        value = offered[value]() if isinstance(value, str) and value in offered else value
+        if getattr(value, "n_rounds", 1) is None:
+            model.set_params(**{f"{name}__n_rounds": 1})
     return model
 
 

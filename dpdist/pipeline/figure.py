@@ -10,7 +10,7 @@ job:                              # what all runs share, as in a job file
   budget: {epsilon: 1.0, delta: 1.0e-4}
 series:                           # one colour each
   - {label: gradient descent, set: {method: dp-gd}}
-  - {label: sampled, set: {method: dp-sgd, params.n_rounds: 100}}
+  - {label: sampled, set: {method: dp-sgd, params.solver.n_rounds: 100}}
 panels:                           # side by side
   - {title: privacy, x: passes, lines: {key: budget.epsilon, values: [0.2, 1.0]}}
   - {title: rows, x: data.n, values: {quick: [1000, 2000], full: [10000, 100000]}}

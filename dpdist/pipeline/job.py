@@ -17,7 +17,7 @@ from typing import Any
 
 from dpdist.data.stores import shown as without_secrets
 from dpdist.pipeline.registry import Method, estimator_class
-from dpdist.pipeline.sections import KEYS, Sections
+from dpdist.pipeline.sections import KEYS, Sections, fixed_parameters
 from dpdist.pipeline.values import Reader, parameters_of, shown
 from dpdist.pipeline.yaml_lines import Entry, JobError, Problem, parse, read_text
 
@@ -126,7 +126,7 @@ def make_estimator(job: Job, **managed: Any) -> Any:
     """The estimator with the parameters of method and job, the budget, and ``managed`` ones (ledger, run_id ...)."""
     cls = estimator_class(job.estimator)
     budget = {name: getattr(job, name) for name in ("epsilon", "delta") if name in parameters_of(cls)}
-    return cls(**job.method.parameters, **job.params, **budget, **managed)
+    return cls(**{**fixed_parameters(job.method, cls), **job.params}, **budget, **managed)
 
 
 @contextlib.contextmanager

@@ -84,8 +84,8 @@ def along(model: Any) -> list[tuple[float, int, Any]]:
 
 
 def _is_averaged(model: Any) -> bool:
-    combine = getattr(model, "combine", "last")
-    return combine == "tail-average" or (combine == "auto" and getattr(model, "rows", "all") == "sample")
+    combine, rows = getattr(getattr(model, "solver", None), "combine", "auto"), getattr(model, "rows", "all")
+    return combine == "tail-average" or (combine == "auto" and getattr(rows, "name", rows) == "sample")
 
 
 def _error(generated: Generated, model: Any) -> Ruler:

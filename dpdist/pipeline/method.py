@@ -19,7 +19,8 @@ class Method:
     estimators : tuple of str
         Names in `ESTIMATORS`; the first is the default of a job.
     parameters : mapping
-        What makes the estimator this method; a job cannot set these.
+        What makes the estimator this method; a job cannot set these. One that is an object with parameters of its own
+        (``solver``, ``gradient`` ...) is a name, or ``{name: {parameter: value}}``; a job may set its other parameters.
     spec, source : str
         Where the method is specified, and where it comes from.
     trust : {"central", "local"}

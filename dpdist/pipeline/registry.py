@@ -43,7 +43,6 @@ OWNED_BY_OTHER_KEYS: Mapping[str, str] = MappingProxyType(
         "ledger": "ledger",
         "cluster": "cluster",
         "run_id": "--resume",
-        "verbose": "--quiet",
     }
 )
 """Parameters of estimators that a job does not set under ``params``, and where it does."""
@@ -95,7 +94,7 @@ METHODS: Mapping[str, Method] = _registry(
         title="Stochastic gradient descent on Poisson samples of the rows, averaged, with Gaussian noise",
         estimators=_LINEAR,
         parameters=MappingProxyType(
-            {"solver": "gradient", "gradient": "norm", "rows": "sample", "combine": "tail-average"}
+            {"solver": {"gradient": {"combine": "tail-average"}}, "gradient": "norm", "rows": "sample"}
         ),
         spec="01, section 2.5",
         source="seed 000, section 3.1.5",

@@ -11,14 +11,17 @@ from __future__ import annotations
 import dataclasses
 import importlib.resources
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpdist.errors import DpdistError
 from dpdist.losses import LOSSES
 from dpdist.pipeline.problems import PROBLEMS
 from dpdist.pipeline.registry import ESTIMATORS, METHODS, OWNED_BY_OTHER_KEYS, Method, estimator_class
-from dpdist.pipeline.sections import PASSWORD, STORES, of_another_kind, problem_kind
-from dpdist.pipeline.values import OBJECTS, Kind, classes, kind_of, parameters_of
+from dpdist.pipeline.sections import PASSWORD, STORES, of_another_kind, offers, problem_kind
+from dpdist.pipeline.values import OBJECTS, Kind, classes, kind_of, object_of, parameters_of
+
+if TYPE_CHECKING:
+    from dpdist.method import Choice
 
 NAMES = ("job", "run")
 
@@ -69,7 +72,7 @@ def _method(method: Method) -> dict[str, Any]:
         method.id,
         {
             "estimator": {"enum": [*method.estimators, None]},
-            "params": {"propertyNames": {"not": {"enum": list(method.parameters)}}},
+            "params": _fixed(method),
             "budget": {"properties": {"delta": delta}, **({} if pure else {"required": ["delta"]})},
         },
     )
@@ -79,6 +82,30 @@ def _method(method: Method) -> dict[str, Any]:
         {"properties": default},
     ]
     return rule
+
+
+def _fixed(method: Method) -> dict[str, Any]:
+    """What a job may not set, and what it may set of an object whose kind the method fixes."""
+    objects = offers(estimator_class(method.estimators[0]))
+    fixed = {name: value for name, value in method.parameters.items() if name in objects}
+    kinds = {name: type(object_of(value, objects[name])) for name, value in fixed.items() if value != "auto"}
+    taken = [name for name in method.parameters if name not in kinds]
+    rules: dict[str, Any] = {"propertyNames": {"not": {"enum": taken}}}
+    rules["properties"] = {name: {"anyOf": [_choice_fields(kind), _choice(kind)]} for name, kind in kinds.items()}
+    return rules
+
+
+def _choice(kind: type[Choice]) -> dict[str, Any]:
+    """``{FrankWolfe: {n_rounds: 40}}``."""
+    accepted = [_choice_fields(kind), {"type": "null"}]
+    one = {"minProperties": 1, "maxProperties": 1, "additionalProperties": False}
+    return {"type": "object", "properties": {kind.__name__: {"anyOf": accepted}}, **one}
+
+
+def _choice_fields(kind: type[Choice]) -> dict[str, Any]:
+    """``{n_rounds: 40}``."""
+    fields = {name: _value(kind_of(field.type)) for name, field in kind.parameters().items()}
+    return {"type": "object", "properties": fields, "additionalProperties": False}
 
 
 def _generator(common: dict[str, Any], name: str, keys: Any) -> dict[str, Any]:
@@ -94,6 +121,10 @@ def _params(estimator: str) -> dict[str, Any]:
 
     kinds = parameters_of(estimator_class(estimator))
     values = {name: _value(kind) for name, kind in kinds.items() if name not in OWNED_BY_OTHER_KEYS}
+    for name, offered in offers(estimator_class(estimator)).items():
+        # a method may fix the kind, so that its parameters alone are written; `_fixed` says which then
+        objects = [form for kind in offered.values() for form in (_choice(kind), _choice_fields(kind))]
+        values[name] = {"anyOf": [{"enum": [*offered, "auto"]}, {"type": "null"}, *objects]}
     return {"type": ["object", "null"], "properties": values, "additionalProperties": False}
 
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpdist.errors import BudgetError, DataError
 from dpdist.objects import SCHEMES as OBJECT_SCHEMES
 from dpdist.pipeline.problems import PROBLEMS
 from dpdist.pipeline.registry import ALIASES, METHODS, OWNED_BY_OTHER_KEYS, Method, estimator_class
-from dpdist.pipeline.values import Kind, Reader, kind_of, parameters_of, shown
+from dpdist.pipeline.values import Kind, Reader, kind_of, object_of, parameters_of, shown
 from dpdist.pipeline.yaml_lines import Entry, nearest
 from dpdist.privacy.budget import check_account
 from dpdist.privacy.postgres import SCHEMES as DATABASE_SCHEMES
+
+if TYPE_CHECKING:
+    from dpdist.method import Choice
 
 KEYS = ("method", "estimator", "data", "params", "budget", "ledger", "journal", "cluster", "output")
 STORED_KEYS = ("path", "arrays", "id", "account", "public", "storage_options")
@@ -45,8 +48,37 @@ _TEXT, _NUMBER, _WHOLE = (frozenset({kind}) for kind in ("text", "number", "whol
 
 def free_parameters(method: Method, estimator: str) -> dict[str, Kind]:
     """What a job may set under ``params``, and the kinds of the values."""
-    taken = {*OWNED_BY_OTHER_KEYS, *method.parameters}
-    return {name: kind for name, kind in parameters_of(estimator_class(estimator)).items() if name not in taken}
+    cls = estimator_class(estimator)
+    taken = {*OWNED_BY_OTHER_KEYS, *method.parameters} - set(offers(cls))
+    return {name: kind for name, kind in parameters_of(cls).items() if name not in taken}
+
+
+def offers(estimator: type) -> Mapping[str, Mapping[str, type[Choice]]]:
+    """The parameters of an estimator that are objects, and what each may be."""
+    found: Mapping[str, Mapping[str, type[Choice]]] = getattr(estimator, "offers", {})
+    return found
+
+
+def fixed_parameters(method: Method, estimator: type) -> dict[str, Any]:
+    """The parameters that make an estimator this method, objects made."""
+    objects = offers(estimator)
+    return {
+        name: object_of(value, objects[name]) if isinstance(value, Mapping) and name in objects else value
+        for name, value in method.parameters.items()
+    }
+
+
+def _belongs(name: str, entry: Entry, objects: Mapping[str, Mapping[str, type[Choice]]], method: Method) -> str:
+    """Where a parameter of one of the objects is written; empty where none has it."""
+    for owner, offered in objects.items():
+        fixed = method.parameters.get(owner)
+        if fixed == "auto":
+            continue
+        for kind in offered.values() if fixed is None else [type(object_of(fixed, offered))]:
+            if name in kind.parameters():
+                value = f"{{{name}: {shown(entry.value)}}}"
+                return f"it belongs to {owner}; write {owner}: {value if fixed else f'{{{kind.__name__}: {value}}}'}"
+    return ""
 
 
 def of_another_kind(name: str) -> str:
@@ -141,20 +173,30 @@ class Sections:
                 self.add(f"params.{name}", where, f"missing; {method.id if method else ''} needs it")
         if section is None or method is None or estimator is None:
             return {}
-        kinds = free_parameters(method, estimator)
+        kinds, objects = free_parameters(method, estimator), offers(estimator_class(estimator))
         values = {}
         for name, entry in section.value.items():
             key = f"params.{name}"
             if name in OWNED_BY_OTHER_KEYS:
                 self.add(key, entry.where, f"not a key of params: {OWNED_BY_OTHER_KEYS[name]} sets it")
+            elif name in objects and entry.value is not None and not entry.refused:
+                fixed = method.parameters.get(name)
+                if fixed == "auto" or (fixed is not None and isinstance(entry.value, str)):
+                    self._fixed(method, name, key, entry)
+                else:
+                    values[name] = self.reader.choice(entry, key, objects[name], fixed)
             elif name in method.parameters:
-                fixed = f"the method {method.id} fixes it at {method.parameters[name]!r}"
-                self.add(key, entry.where, f"{fixed}; leave it out, or choose another method")
+                self._fixed(method, name, key, entry)
             elif name not in kinds:
-                self.add(key, entry.where, f"{estimator} has no such parameter; {nearest(name, kinds)}")
+                hint = _belongs(name, entry, objects, method) or nearest(name, kinds)
+                self.add(key, entry.where, f"{estimator} has no such parameter; {hint}")
             else:
                 values[name] = self.reader.read(entry, key, kinds[name])
         return values
+
+    def _fixed(self, method: Method, name: str, key: str, entry: Entry) -> None:
+        fixed = f"the method {method.id} fixes it at {method.parameters[name]!r}"
+        self.add(key, entry.where, f"{fixed}; leave it out, or choose another method")
 
     def budget(self, method: Method | None) -> tuple[float, float]:
         """Epsilon and delta."""

@@ -12,10 +12,13 @@ import functools
 import inspect
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpdist import constraints, losses
 from dpdist.pipeline.yaml_lines import Entry, Problem, nearest, number
+
+if TYPE_CHECKING:
+    from dpdist.method import Choice
 
 Kind = frozenset[str]
 
@@ -121,6 +124,12 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def object_of(fixed: str | Mapping[str, Any], offered: Mapping[str, type[Choice]]) -> Choice:
+    """The object that a method fixes: by its name, or as ``{name: {parameter: value}}``."""
+    ((name, values),) = {fixed: {}}.items() if isinstance(fixed, str) else fixed.items()
+    return offered[name](**values)
+
+
 class Reader:
     """Turns entries into values of a kind, and collects what is wrong with them.
 
@@ -161,6 +170,48 @@ class Reader:
             return self._object(entry, key, kind)
         return self.add(key, entry.where, f"expected {said(kind)}, got {shown(value)}{_hint(value, kind)}")
 
+    def choice(self, entry: Entry, key: str, offered: Mapping[str, type[Choice]], fixed: Any = None) -> Any:
+        """The value of a parameter that is a name or an object with parameters of its own.
+
+        Written as ``frank-wolfe``, ``{FrankWolfe: {n_rounds: 40}}`` or, where the method ``fixed`` its kind,
+        ``{n_rounds: 40}``.
+        """
+        value, kinds = entry.value, {kind.__name__: kind for kind in offered.values()}
+        present = None if fixed is None else object_of(fixed, offered)
+        if present is not None:
+            kinds = {type(present).__name__: type(present)}
+        if isinstance(value, dict) and present is not None and not set(value) & set(kinds):
+            return self._made(entry, key, type(present), dict(vars(present)))
+        if isinstance(value, dict) and len(value) == 1:
+            ((name, arguments),) = value.items()
+            if name in kinds:
+                return self._made(arguments, f"{key}.{name}", kinds[name], {})
+            return self.add(f"{key}.{name}", arguments.where, f"unknown kind {name!r}; {nearest(name, kinds)}")
+        names = [*offered, "auto"]
+        if isinstance(value, str) and present is None:
+            if value in names:
+                return value
+            return self.add(key, entry.where, f"unknown name {value!r}; {nearest(value, names)}")
+        example = next((kind for kind in kinds.values() if kind.parameters()), None)
+        shape = (
+            "" if example is None else f" such as {{{example.__name__}: {{{next(iter(example.parameters()))}: ...}}}}"
+        )
+        what = f"one object{shape}" if present is not None else f"a name or one object{shape}"
+        return self.add(key, entry.where, f"expected {what}, got {shown(value)}")
+
+    def _made(self, entry: Entry, key: str, kind: type[Choice], present: dict[str, Any]) -> Any:
+        """An object of a kind, with what the entry says in the place of what was ``present``."""
+        before = len(self.problems)
+        values = self._arguments(entry, key, kind, kind.parameters())
+        if len(self.problems) > before:
+            return None
+        try:
+            return kind(**{name: value for name, value in present.items() if name in kind.parameters()} | values)
+        except (ValueError, TypeError, OverflowError) as error:
+            name = str(error).partition(" ")[0]  # what an object refuses it names first
+            at = entry.value[name] if name in values and isinstance(entry.value, dict) else entry
+            return self.add(key if at is entry else f"{key}.{name}", at.where, str(error))
+
     def _item(self, item: Entry, key: str) -> Any:
         if isinstance(item.value, list | dict) or item.value is None:
             return self.add(key, item.where, f"expected a list of numbers or texts, but it holds {shown(item.value)}")
@@ -189,9 +240,9 @@ class Reader:
         except (ValueError, TypeError, OverflowError) as error:
             return self.add(f"{key}.{name}", arguments.where, str(error))
 
-    def _arguments(self, entry: Entry, key: str, cls: type) -> dict[str, Any]:
+    def _arguments(self, entry: Entry, key: str, cls: type, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """``{Box: {low: -1, high: 1}}`` by name; ``{L2Ball: 10.0}`` is the first field; null takes the defaults."""
-        fields = {f.name: f for f in dataclasses.fields(cls)}
+        fields = known if known is not None else {f.name: f for f in dataclasses.fields(cls)}
         given = entry.value if isinstance(entry.value, dict) else {}
         if entry.value is not None and not isinstance(entry.value, dict):
             if not fields:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import enum
 import math
 import numbers
-import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dpdist.errors import BudgetError
+from dpdist.errors import BudgetError, warn_caller
 
 
 class Neighbours(enum.Enum):
@@ -87,9 +86,7 @@ class Budget:
     def warn_if_delta_is_large(self, n_rows: int) -> None:
         """Warn when ``delta >= 1/n_rows``: releasing one row at random would already satisfy such a delta."""
         if self.delta * n_rows >= 1:
-            warnings.warn(
+            warn_caller(
                 f"delta = {self.delta:g} is not below 1/n_rows = {1 / n_rows:g}: a mechanism that publishes one "
-                "random row would satisfy it. Choose a delta far below 1/n_rows.",
-                UserWarning,
-                stacklevel=3,
+                "random row would satisfy it. Choose a delta far below 1/n_rows."
             )

@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression as SklearnLogisticRegression
 from threadpoolctl import threadpool_limits
 
 from dpdist import LogisticRegression
+from dpdist.central import GradientDescent
 from tests.benchmarks.measure import benchmark, best_of
 
 ROUNDS = 30
@@ -30,7 +31,12 @@ def logit(n: int = 400_000, d: int = 50) -> tuple[np.ndarray, np.ndarray]:
 
 def private_fit(X: np.ndarray, y: np.ndarray, n_rounds: int = ROUNDS) -> LogisticRegression:
     return LogisticRegression(
-        classes=[0, 1], epsilon=1.0, delta=1e-6, row_norm=1.0, n_rounds=n_rounds, cluster="threads"
+        classes=[0, 1],
+        epsilon=1.0,
+        delta=1e-6,
+        row_norm=1.0,
+        solver=GradientDescent(n_rounds=n_rounds),
+        cluster="threads",
     ).fit(X, y)
 
 

@@ -18,8 +18,10 @@ import numpy as np
 from sklearn.linear_model import LinearRegression as LeastSquares
 
 from dpdist import Ledger
+from dpdist.central import ClipNorm, HardThresholding
 from dpdist.constraints import L1Ball, L2Ball
 from dpdist.pipeline.registry import METHODS, estimator_class
+from dpdist.pipeline.sections import fixed_parameters
 from tests.benchmarks.measure import benchmark
 
 EPSILON, DELTA, SEEDS, HELD_OUT = 1.0, 1e-6, range(5), 0.2
@@ -100,7 +102,8 @@ def recipe(method: str, estimator: str = "LinearRegression", **params: Any) -> R
     def make(d: int, seed: int) -> Any:
         chosen = {name: value(d) if callable(value) else value for name, value in params.items()}
         common = {"epsilon": EPSILON, "delta": DELTA, "random_state": seed, "ledger": Ledger(":memory:")}
-        return estimator_class(estimator)(**METHODS[method].parameters, **chosen, **common)
+        cls = estimator_class(estimator)
+        return cls(**{**fixed_parameters(METHODS[method], cls), **chosen}, **common)
 
     return make
 
@@ -126,11 +129,13 @@ ROBUST: dict[str, Recipe] = {
         "residual-clip-iht",
         feature_bound=GUESS["feature_bound"],
         residual_bound=GUESS["residual_bound"],
-        n_nonzero=lambda d: d + 1,
+        solver=lambda d: HardThresholding(n_nonzero=d + 1),
     ),
 }
 CLIPPED: dict[str, dict[float, Recipe]] = {
-    name: {c: recipe(name, row_norm=lambda d: 1.5 * d**0.5, clip_norm=c, constraint=L2Ball(5.0)) for c in CLIPS}
+    name: {
+        c: recipe(name, row_norm=lambda d: 1.5 * d**0.5, gradient=ClipNorm(c), constraint=L2Ball(5.0)) for c in CLIPS
+    }
     for name in ("dp-gd", "dp-sgd")
 }
 

@@ -5,12 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from dpdist import Budget
-from dpdist.central.course import Problem
+from dpdist.central.bounding import GRADIENTS, ROWS
+from dpdist.central.linear_method import Problem
+from dpdist.estimators.choices import chosen
 from dpdist.losses import Loss, by_name
+from dpdist.method import Public
+from tests.central.objects import objects
+
+SMALL = Public(1000, 5, Budget(1.0, 1e-6))
 
 
-def problem(loss: str | Loss, **options: Any) -> Problem:
-    """A problem of 1000 rows and 5 features at (1, 1e-6)."""
+def problem(loss: str | Loss, public: Public = SMALL, **options: Any) -> Problem:
+    """A problem of 1000 rows and 5 features at (1, 1e-6), or of other public numbers."""
     loss = by_name(loss) if isinstance(loss, str) else loss
-    given = {"n_rows": 1000, "n_features": 5, "budget": Budget(1.0, 1e-6), "penalty": None, "constraint": None}
-    return Problem(loss=loss, **{**given, **options})
+    given = {"penalty": None, "constraint": None, **objects(**options)}
+    for name, offered in (("gradient", GRADIENTS), ("rows", ROWS)):
+        if name in given:
+            given[name] = chosen(name, given[name], offered)
+    return Problem(public=public, loss=loss, **given)

@@ -17,9 +17,10 @@ from sklearn.linear_model import HuberRegressor, LinearRegression, LogisticRegre
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dpdist import Dataset, Ledger, SampleAndAggregate
-from dpdist.central import combine
+from dpdist.central import Attention, ClippedMean, combine
+from dpdist.central.combine import COMBINE
 from dpdist.central.silence import silence
-from dpdist.data import ROWS, Units, synthetic
+from dpdist.data import Units, synthetic
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.kernels.blocks import least_squares_blocks
 from dpdist.kernels.clip import clip_l2
@@ -89,20 +90,20 @@ def test_attention_works_where_blocks_agree():
 
 @pytest.mark.slow
 def test_attention_is_noise_where_they_do_not():
-    errors = heavy_errors(1_000_000, 5, 1.0, "normal", 3, combine="attention", n_blocks=1000)
+    errors = heavy_errors(1_000_000, 5, 1.0, "normal", 3, combine=Attention(1000))
     assert np.mean(errors) > 0.8  # the trivial error is 1
 
 
 def test_the_estimate_without_noise_is_that_of_numpy():
     k = 50
     U = least_squares_blocks(X, Y, k, intercept=True)
-    one = SampleAndAggregate(n_blocks=100, n_rounds=1, **LARGE).fit(X, Y)
+    one = SampleAndAggregate(combine=ClippedMean(100, 1), **LARGE).fit(X, Y)
     assert np.append(one.coef_, one.intercept_) == pytest.approx(clip_l2(U, 2.0).mean(axis=0), abs=1e-4)
-    two = SampleAndAggregate(n_blocks=100, n_rounds=2, **LARGE).fit(X, Y)
+    two = SampleAndAggregate(combine=ClippedMean(100, 2), **LARGE).fit(X, Y)
     centre = two.history_[1]
     expected = centre + clip_l2(U - centre, 2.0 / 4).mean(axis=0)
     assert np.append(two.coef_, two.intercept_) == pytest.approx(expected, abs=1e-4)
-    given = SampleAndAggregate(n_blocks=100, n_rounds=1, centre=[0.9, 0, 0, 0.1], **{**LARGE, "radius": 0.3})
+    given = SampleAndAggregate(combine=ClippedMean(100, 1), centre=[0.9, 0, 0, 0.1], **{**LARGE, "radius": 0.3})
     expected = given.centre + clip_l2(U - given.centre, 0.3).mean(axis=0)
     assert np.append(given.fit(X, Y).coef_, given.intercept_) == pytest.approx(expected, abs=1e-4)
 
@@ -111,12 +112,12 @@ def test_the_estimate_without_noise_is_that_of_numpy():
 
 
 def test_any_estimator_and_any_parameters_of_it():
-    model = SampleAndAggregate(HuberRegressor(fit_intercept=False), n_blocks=20, **LARGE).fit(X, Y)
+    model = SampleAndAggregate(HuberRegressor(fit_intercept=False), combine=ClippedMean(20), **LARGE).fit(X, Y)
     assert model.coef_ == pytest.approx(W, abs=0.02) and model.intercept_ == 0.0 and is_regressor(model)
     assert model.predict(X) == pytest.approx(X @ model.coef_)
-    model = SampleAndAggregate(LogisticRegression(), n_blocks=20, **{**LARGE, "radius": 9.0}).fit(X, np.sign(Y))
+    model = SampleAndAggregate(LogisticRegression(), ClippedMean(20), **{**LARGE, "radius": 9.0}).fit(X, np.sign(Y))
     assert model.coef_[0] > 1 > -1 > model.coef_[1] and model.intercept_ != 0
-    model = SampleAndAggregate(Ridge(), parameters=largest, n_blocks=20, **LARGE).fit(X, Y)
+    model = SampleAndAggregate(Ridge(), parameters=largest, combine=ClippedMean(20), **LARGE).fit(X, Y)
     assert model.estimate_ == pytest.approx([1.0], abs=0.02)
     assert not hasattr(model, "coef_") and not hasattr(model, "predict")
 
@@ -163,16 +164,17 @@ MOODS = ["raise", "exit", "loud", "recurse", "nan", "infinite", "longer", "text"
 
 
 @pytest.mark.parametrize("mood", MOODS)
-@pytest.mark.parametrize("combine", ["clipped-mean", "attention"])
+@pytest.mark.parametrize("combine", [ClippedMean(100, 1), Attention(100)], ids=lambda combine: combine.name)
 def test_a_block_that_fails_is_not_heard_and_counts_as_the_centre(mood, combine, capfd, caplog):
-    options = {**LARGE, "epsilon": 1e9 if combine == "clipped-mean" else 1.0, "n_blocks": 100}
+    averaged = combine.name == "clipped-mean"
+    options = {**LARGE, "epsilon": 1e9 if averaged else 1.0}
     centre = [0.5, 0.0, 0.0]
     with warnings.catch_warnings(record=True) as heard, caplog.at_level(logging.DEBUG):
         warnings.simplefilter("always")
-        model = SampleAndAggregate(Moody(mood), combine, n_rounds=1, centre=centre, **options).fit(X, MARKED)
+        model = SampleAndAggregate(Moody(mood), combine, centre=centre, **options).fit(X, MARKED)
     assert not heard and capfd.readouterr() == ("", "") and "bad" not in caplog.text
     assert np.linalg.norm(model.coef_ - centre) <= 2.0 + 1e-9
-    if combine == "clipped-mean":
+    if averaged:
         U = np.array([np.linalg.lstsq(a, b, rcond=None)[0] for a, b in zip(*blocks(50), strict=True)])
         if mood == "huge":
             U[24] *= 1e300
@@ -192,13 +194,13 @@ def test_a_block_estimator_that_always_fails_gives_the_centre():
                 raise ValueError
             return super().fit(X, y)
 
-    model = SampleAndAggregate(Broken(), centre=[0.1, 0.2, 0.3, 0.4], n_blocks=100, **LARGE).fit(X, Y)
+    model = SampleAndAggregate(Broken(), centre=[0.1, 0.2, 0.3, 0.4], combine=ClippedMean(100), **LARGE).fit(X, Y)
     assert np.append(model.coef_, model.intercept_) == pytest.approx([0.1, 0.2, 0.3, 0.4], abs=1e-4)
 
 
 @pytest.mark.parametrize("estimator", ["least-squares", "logistic", Ridge()], ids=str)
 def test_vicious_rows_move_nothing_but_their_block(estimator):
-    options = {**LARGE, "n_blocks": 50, "n_rounds": 1}
+    options = {**LARGE, "combine": ClippedMean(50, 1)}
     plain = SampleAndAggregate(estimator, **options).fit(X, np.sign(Y))
     for row, label in ((np.full(3, np.nan), 1.0), (np.full(3, 1e308), 1.0), (X[0], np.inf), (X[0] * 1e150, -1e308)):
         rows, labels = X.copy(), np.sign(Y)
@@ -234,17 +236,17 @@ def test_silence_is_for_the_threads_inside_only(capsys):
 # -- blocks are the same anywhere -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"n_rounds": 2}, {"combine": "attention"}, {"n_blocks": 61}], ids=str)
-def test_the_partitions_do_not_matter(options):
+@pytest.mark.parametrize("combine", ["clipped-mean", ClippedMean(n_rounds=2), "attention", ClippedMean(61)], ids=str)
+def test_the_partitions_do_not_matter(combine):
     found = [
-        SampleAndAggregate(**{**SEEDED, **options}).fit(Dataset.from_arrays(X=X, y=Y, partition_rows=rows)).coef_
+        SampleAndAggregate(combine=combine, **SEEDED).fit(Dataset.from_arrays(X=X, y=Y, partition_rows=rows)).coef_
         for rows in (5000, 997, 64, 1)
     ]
     assert all(np.array_equal(found[0], other) for other in found[1:])
 
 
 def test_rows_beyond_the_last_block_are_not_used():
-    options = {**SEEDED, "n_blocks": 70}  # of 71 rows: 30 are left over
+    options = {**SEEDED, "combine": ClippedMean(70)}  # of 71 rows: 30 are left over
     changed, inside = Y.copy(), Y.copy()
     changed[-30:] += 100
     inside[-31] += 100
@@ -258,7 +260,7 @@ def test_a_cluster_gives_the_same(tmp_path):
     ways = [
         {},
         {"combine": "attention"},
-        {"estimator": Ridge(), "parameters": lambda fitted: fitted.coef_[:2], "n_blocks": 40},
+        {"estimator": Ridge(), "parameters": lambda fitted: fitted.coef_[:2], "combine": ClippedMean(40)},
     ]
     local = [SampleAndAggregate(**{**SEEDED, **way}).fit(data) for way in ways]
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
@@ -270,25 +272,26 @@ def test_a_cluster_gives_the_same(tmp_path):
 # -- privacy ----------------------------------------------------------------------------------------------------------
 
 
-def transcript(label: float, **options) -> float:
+def transcript(label: float, n_rounds: int) -> float:
     """Two blocks of one row, one of which is replaced: (1, label)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # delta is large here on purpose: it makes mu large and faults visible
         model = SampleAndAggregate(
-            radius=1.0, epsilon=4.0, delta=1e-2, fit_intercept=False, n_blocks=2, cluster="threads", **options
-        ).fit(np.ones((2, 1)), np.array([0.3, label]))
+            combine=ClippedMean(2, n_rounds), radius=1.0, epsilon=4.0, delta=1e-2, fit_intercept=False,
+            cluster="threads",
+        ).fit(np.ones((2, 1)), np.array([0.3, label]))  # fmt: skip
     return float(sum(release.value[0] for release in model.releases_))
 
 
-def audit(n_runs=400, **options):
+def audit(n_runs, n_rounds):
     return audit_two_point(
-        lambda: transcript(-1e9, **options), lambda: transcript(1e9, **options), n_runs, 1e-2, 1 - 1e-6
+        lambda: transcript(-1e9, n_rounds), lambda: transcript(1e9, n_rounds), n_runs, 1e-2, 1 - 1e-6
     )
 
 
 @pytest.mark.parametrize("n_rounds", [1, 2])
 def test_the_transcript_is_as_private_as_claimed(n_rounds):
-    result = audit(400 // n_rounds, n_rounds=n_rounds)
+    result = audit(400 // n_rounds, n_rounds)
     assert result.mu_lower <= gdp_mu(4.0, 1e-2)
     if n_rounds == 1:
         assert result.mu_lower > 0.35 * gdp_mu(4.0, 1e-2), "an audit that finds nothing proves nothing"
@@ -296,7 +299,7 @@ def test_the_transcript_is_as_private_as_claimed(n_rounds):
 
 def test_results_that_are_not_clipped_are_caught(monkeypatch):
     monkeypatch.setattr(combine.BlockSum, "results", results_as_they_are)
-    assert audit(n_rounds=1).mu_lower > gdp_mu(4.0, 1e-2)
+    assert audit(400, 1).mu_lower > gdp_mu(4.0, 1e-2)
 
 
 def test_the_scale_of_the_attention_is_shown_nowhere(tmp_path):
@@ -330,12 +333,12 @@ def test_plan_and_outlook_need_public_numbers_only():
     attention = SampleAndAggregate(combine="attention", radius=2.0, delta=1e-6)
     assert attention.outlook(5000, 3).predicted_error is None
     with pytest.raises(BudgetError, match="5000 at most"):
-        attention.set_params(n_blocks=5001).plan(10_000, 3)
+        attention.set_params(combine__n_blocks=5001).plan(10_000, 3)
 
 
 def test_the_prediction_is_the_norm_of_the_noise():
     """Of labels without noise: the mean of squares over 30 runs of 4 coordinates, to 5 standard deviations."""
-    model = SampleAndAggregate(radius=2.0, delta=1e-6, n_rounds=1, cluster="threads")
+    model = SampleAndAggregate(radius=2.0, delta=1e-6, combine=ClippedMean(n_rounds=1), cluster="threads")
     errors = [
         np.append(m.coef_, m.intercept_) - np.append(W, 0)
         for seed in range(30)
@@ -355,10 +358,8 @@ def test_the_prediction_is_the_norm_of_the_noise():
         ({"neighbours": "nobody"}, BudgetError, "not known"),
         ({"combine": "median"}, BudgetError, "'clipped-mean', 'attention'"),
         ({"combine": "attention", "epsilon": 1.1}, BudgetError, "up to epsilon = 1"),
-        ({"combine": "attention", "n_rounds": 2}, BudgetError, "one round"),
-        ({"n_rounds": 3}, BudgetError, "1 or 2"),
-        ({"n_blocks": 0}, BudgetError, "n_blocks must be"),
-        ({"n_blocks": 6000}, BudgetError, "at least one row"),
+        ({"combine": ClippedMean(6000)}, BudgetError, "at least one row"),
+        ({"combine": Attention(6000)}, BudgetError, "at least one row"),
         ({"centre": [0.0]}, BudgetError, "centre must be 4 finite numbers"),
         ({"centre": [0.0, 1.0, np.nan, 0.0]}, BudgetError, "centre must be 4 finite numbers"),
         ({"alpha": -1.0}, BudgetError, "alpha"),
@@ -382,6 +383,19 @@ def test_wrong_parameters_are_refused_before_anything_is_read(options, error, me
             model.plan(5000, 3)
 
 
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: ClippedMean(n_rounds=3), BudgetError, "1 or 2"),
+        (lambda: ClippedMean(0), BudgetError, "n_blocks must be"),
+        (lambda: Attention(0), BudgetError, "n_blocks must be"),
+    ],
+)
+def test_objects_refuse_what_cannot_be_when_they_are_made(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
 def test_wrong_data_is_refused():
     with pytest.raises(DataError, match="strings"):
         SampleAndAggregate(**SEEDED).fit(X, np.where(Y > 0, "a", "b"))
@@ -395,22 +409,23 @@ def test_wrong_data_is_refused():
 def test_rows_of_one_patient_are_in_one_block(combine):
     """So that a patient changes one result, as a row does: as sensitive, whatever the number of rows of each."""
     patients = Dataset.from_arrays(X=X, y=Y, unit="patient", max_rows_per_unit=5, grouped=True)
-    model = SampleAndAggregate(combine=combine, n_blocks=300, **SEEDED)
+    model = SampleAndAggregate(combine=COMBINE[combine](n_blocks=300), **SEEDED)
     one, five = (clone(model).fit(d) for d in (Dataset.from_arrays(X=X, y=Y), patients))
     assert five.releases_[-1].sensitivity == one.releases_[-1].sensitivity
-    way = model._way(5000, 3, patients.schema.units)
-    assert way.block_rows == 5000 // 5 // 300 * 5 and model._way(5000, 3, ROWS).block_rows == 5000 // 300
+    found, rows = model._method_for(5000, 3, patients.schema.units), model._method_for(5000, 3)
+    assert found.block_rows == 5000 // 5 // 300 * 5 and rows.block_rows == 5000 // 300
     assert model.sensitivities(5000, 3, patients.schema.units) == model.sensitivities(5000, 3)
     assert one.plan_ == five.plan_ == model.plan(5000, 3, patients.schema.units)
     with pytest.raises(BudgetError, match="need as many patients, got 1000"):
-        clone(model).set_params(n_blocks=1001).fit(patients)
+        clone(model).set_params(combine__n_blocks=1001).fit(patients)
 
 
 def test_the_default_is_to_have_enough_patients_in_a_block():
     """Rows of one patient may be alike, or copies: the fit of a block needs other people."""
     model = SampleAndAggregate(radius=2.0, delta=1e-6)
     units = Units("patient", 5, grouped=True)
-    assert model._way(50_000, 3, units).n_blocks == model._way(10_000, 3, ROWS).n_blocks == 10_000 // 40
+    blocks = [model._method_for(50_000, 3, units).n_blocks, model._method_for(10_000, 3).n_blocks]
+    assert blocks == [10_000 // 40] * 2
 
 
 VALUES = "an exception that depends on a value in fit would tell something about a row"
@@ -427,7 +442,7 @@ def test_scikit_learn_checks(estimator, check):
 
 
 def test_scikit_learn_conventions():
-    model = SampleAndAggregate(Ridge(alpha=2.0), n_blocks=40, **SEEDED)
+    model = SampleAndAggregate(Ridge(alpha=2.0), ClippedMean(40), **SEEDED)
     assert model.get_params()["estimator__alpha"] == 2.0
     fitted = clone(model).fit(X, Y)
     copy = pickle.loads(pickle.dumps(fitted))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dpdist import Budget, Dataset, Ledger, LinearRegression, LogisticRegression, Minimizer
+from dpdist.central import SVRG, ClipNorm, GradientDescent, Sample, Truncate
 from dpdist.errors import (
     BudgetError,
     BudgetExceeded,
@@ -19,7 +20,7 @@ from dpdist.errors import (
     MissingBound,
 )
 
-GOOD = {"classes": [0, 1], "epsilon": 1.0, "delta": 1e-6, "row_norm": 1.0, "n_rounds": 2}
+GOOD = {"classes": [0, 1], "epsilon": 1.0, "delta": 1e-6, "row_norm": 1.0, "solver": GradientDescent(n_rounds=2)}
 X = np.random.default_rng(0).normal(size=(500, 3))
 Y = (X[:, 0] > 0).astype(int)
 
@@ -52,17 +53,13 @@ def refused(error, match, model, *data):
         ({"delta": None}, BudgetError, "needs delta > 0"),
         ({"solver": "newton"}, BudgetError, "'auto', 'gradient', 'accelerated'"),
         ({"rows": "some"}, BudgetError, "'all', 'sample'"),
-        ({"combine": "best"}, BudgetError, "'last'"),
         ({"gradient": "huber"}, BudgetError, "'norm'"),
         ({"gradient": "truncate"}, MissingBound, "second_moment"),
         ({"neighbours": "replace"}, BudgetError, "'replace-one'"),
         ({"neighbours": "add-or-remove-one"}, MissingBound, "n_public"),
-        ({"n_rounds": 0}, BudgetError, "n_rounds"),
-        ({"n_rounds": "3"}, BudgetError, "n_rounds"),
         ({"epsilon": "1"}, BudgetError, "epsilon must be a number"),
         ({"row_norm": "1"}, MissingBound, "row_norm"),
         ({"row_norm": 1e100}, MissingBound, "1e60"),
-        ({"clip_norm": 1e300}, MissingBound, "1e60"),
         ({"alpha": np.nan}, BudgetError, "alpha"),
         ({"alpha": -1.0}, BudgetError, "alpha"),
         ({"l1_ratio": 2.0}, BudgetError, "l1_ratio"),
@@ -70,12 +67,29 @@ def refused(error, match, model, *data):
         ({"random_state": 0.5}, BudgetError, "random_state"),
         ({"classes": "ab"}, MissingBound, "at least two"),
         ({"classes": 2}, MissingBound, "at least two"),
-        ({"rows": "sample", "batch_rate": 0.0}, BudgetError, "batch_rate"),
     ],
     ids=lambda v: repr(v) if isinstance(v, dict) else "",
 )
 def test_parameters(change, error, match):
     refused(error, match, LogisticRegression(**{**GOOD, **change}), X, Y)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "match"),
+    [
+        (lambda: GradientDescent(combine="best"), BudgetError, "'last'"),
+        (lambda: GradientDescent(n_rounds=0), BudgetError, "n_rounds"),
+        (lambda: GradientDescent(n_rounds="3"), BudgetError, "n_rounds"),
+        (lambda: ClipNorm(1e300), MissingBound, "clip_norm.*1e60"),
+        (lambda: Truncate(-1.0), MissingBound, "scale must be a positive"),
+        (lambda: Sample(0.0), BudgetError, "rate must lie in"),
+        (lambda: SVRG(batch_rate=1.5), BudgetError, "batch_rate must lie in"),
+        (lambda: SVRG(n_inner=0), BudgetError, "n_inner"),
+    ],
+)
+def test_objects_refuse_what_cannot_be_when_they_are_made(make, error, match):
+    with pytest.raises(error, match=match):
+        make()
 
 
 def test_the_squared_loss_needs_a_clip():

@@ -23,6 +23,7 @@ from dpdist.errors import BudgetError, MissingBound
 from dpdist.kernels.truncation import phi
 from dpdist.losses import Biweight
 from dpdist.privacy.audit import audit_two_point
+from tests.central.objects import objects
 from tests.central.problems import problem
 
 FW = {"solver": "frank-wolfe", "cluster": "threads", "fit_intercept": False, "epsilon": 1.0, "delta": 1e-6}
@@ -30,6 +31,15 @@ RESIDUAL = {**FW, "gradient": "residual", "feature_bound": 2.0, "residual_bound"
 TRUNCATE = {**FW, "gradient": "truncate", "second_moment": 2.0}
 SPLIT = {**TRUNCATE, "rows": "split", "delta": 0.0}
 NO_NOISE = 1e9
+
+
+def minimizer(loss, *args, **options):
+    return Minimizer(loss, *args, **objects(**options))
+
+
+def decided(loss, **options):
+    stated = problem(loss, **options)
+    return FrankWolfe().decide(stated.public, stated)
 
 
 def rows_of(n, d, seed=0):
@@ -61,7 +71,7 @@ def twin(gradient, constraint, d, n_rounds, start=None, ridge=0.0):
 def test_without_noise_it_is_frank_wolfe(constraint, ridge):
     X, y = rows_of(400, 7)
     options = {**RESIDUAL, "epsilon": NO_NOISE, "n_rounds": 15, "combine": "last"}
-    model = Minimizer("squared", ElasticNet(ridge) if ridge else None, constraint, **options).fit(X, y)
+    model = minimizer("squared", ElasticNet(ridge) if ridge else None, constraint, **options).fit(X, y)
     start = np.full(7, constraint.total / 7) if isinstance(constraint, Simplex) else None
     w, points = twin(lambda t, w: residual_gradient(X, y, w) / 400, constraint, 7, 15, start, ridge)
     np.testing.assert_allclose(model.coef_, w, atol=1e-12)
@@ -73,7 +83,7 @@ def test_without_noise_it_is_frank_wolfe(constraint, ridge):
 def test_a_split_reads_every_row_once(combine):
     X, y = rows_of(1003, 5)
     options = {**SPLIT, "epsilon": NO_NOISE, "n_rounds": 10, "combine": combine}
-    model = Minimizer("squared", None, L1Ball(1.0), **options).fit(X, y)
+    model = minimizer("squared", None, L1Ball(1.0), **options).fit(X, y)
     edges = [t * 1003 // 10 for t in range(11)]
     w, points = twin(
         lambda t, w: truncated_gradient(X[edges[t] : edges[t + 1]], y[edges[t] : edges[t + 1]], w), L1Ball(1.0), 5, 10
@@ -87,7 +97,7 @@ def test_a_split_reads_every_row_once(combine):
 def test_the_intercept_counts_as_a_coefficient():
     X, y = rows_of(500, 3)
     options = {**RESIDUAL, "epsilon": NO_NOISE, "n_rounds": 20, "fit_intercept": True, "combine": "last"}
-    model = Minimizer("squared", ElasticNet(0.3), L1Ball(1.0), **options).fit(X, y + 1.0)
+    model = minimizer("squared", ElasticNet(0.3), L1Ball(1.0), **options).fit(X, y + 1.0)
     wide = np.column_stack([X, np.full(500, 2.0)])  # the constant feature is as large as the bound of the others
     no_ridge = np.array([1.0, 1.0, 1.0, 0.0])
     w, _ = twin(lambda t, w: residual_gradient(wide, y + 1, w) / 500 + 0.3 * w * no_ridge, L1Ball(1.0), 4, 20)
@@ -112,7 +122,7 @@ def test_rounds_follow_the_public_rules():
     """The rule was fitted to 23 and 63 rounds (residuals), 19 and 32 (parts), about 100 (sparse logistic)."""
 
     def rounds(loss, n, d, radius=1.0, **options):
-        return Minimizer(loss, None, L1Ball(radius), **options).plan(n, d).n_releases
+        return minimizer(loss, None, L1Ball(radius), **options).plan(n, d).n_releases
 
     assert [rounds("squared", n, 200, **RESIDUAL) for n in (20_000, 100_000)] == [23, 63]
     assert [rounds("squared", n, 200, **SPLIT) for n in (10_000, 20_000, 100_000)] == [15, 19, 32]
@@ -125,19 +135,19 @@ def test_rounds_follow_the_public_rules():
 
 
 def test_plans_cost_what_one_row_pays():
-    split = Minimizer("squared", None, L1Ball(1.0), **SPLIT).plan(20_000, 200)
+    split = minimizer("squared", None, L1Ball(1.0), **SPLIT).plan(20_000, 200)
     assert len(split.items) == 19 and split.spent.epsilon == 1.0 and split.spent.delta == 0
     assert all(item.mechanism.cost.epsilon == 1.0 for item in split.items)
-    whole = Minimizer("squared", None, L1Ball(1.0), **RESIDUAL).plan(20_000, 200)
+    whole = minimizer("squared", None, L1Ball(1.0), **RESIDUAL).plan(20_000, 200)
     assert whole.total_rho == pytest.approx(0.02436, rel=2e-3)  # rho(1, 1e-6)
     assert whole["vertex"].mechanism.cost.parameter == pytest.approx(np.sqrt(8 * 0.02436 / 23), rel=2e-3)
 
 
 def test_outlook():
-    near, far = (Minimizer("squared", None, L1Ball(1.0), **RESIDUAL).outlook(n, 200) for n in (10**4, 10**6))
+    near, far = (minimizer("squared", None, L1Ball(1.0), **RESIDUAL).outlook(n, 200) for n in (10**4, 10**6))
     assert 0 < far.predicted_error < near.predicted_error
     # residual-clip-fw at 1e5 reaches 3e-4 (measured); the bound is of the same order as 1e-3
-    assert 1e-3 < Minimizer("squared", None, L1Ball(1.0), **RESIDUAL).outlook(10**5, 200).predicted_error < 2e-2
+    assert 1e-3 < minimizer("squared", None, L1Ball(1.0), **RESIDUAL).outlook(10**5, 200).predicted_error < 2e-2
 
 
 @pytest.mark.parametrize(
@@ -162,20 +172,21 @@ def test_outlook():
 def test_what_is_refused(options, error, words):
     options = {"constraint": L1Ball(1.0), **RESIDUAL, **options}
     with pytest.raises(error, match=words):
-        Minimizer("squared", **options).plan(100, 5)
+        minimizer("squared", **options).plan(100, 5)
 
 
 def test_shrinking_needs_real_labels():
     options = {**FW, "gradient": "shrink", "feature_bound": 3.0}
     with pytest.raises(BudgetError, match="signs"):
-        Minimizer("logistic", None, L1Ball(1.0), **options).plan(100, 5)
-    course = FrankWolfe.of(problem("squared", constraint=L1Ball(4.0), gradient="shrink", feature_bound=3.0))
-    assert course.bounded.bound == 3 * 3 * (4 + 1)
+        minimizer("logistic", None, L1Ball(1.0), **options).plan(100, 5)
+    assert decided("squared", constraint=L1Ball(4.0), gradient="shrink", feature_bound=3.0).bounded.bound == 3 * 3 * (
+        4 + 1
+    )
 
 
 def test_bounded_losses_imply_the_bound_of_the_residual():
     def bound(loss, **options):
-        return FrankWolfe.of(problem(loss, constraint=L1Ball(1.0), **options)).bounded.bound
+        return decided(loss, constraint=L1Ball(1.0), **options).bounded.bound
 
     assert bound("logistic", gradient="residual", feature_bound=3.0) == 3
     assert bound("logistic", gradient="residual", feature_bound=3.0, residual_bound=0.5) == 1.5
@@ -191,7 +202,7 @@ def test_bounded_losses_imply_the_bound_of_the_residual():
 
 
 def excess(data, truth, seed, loss="squared", **options):
-    model = Minimizer(loss, None, L1Ball(1.0), random_state=seed, **options).fit(data)
+    model = minimizer(loss, None, L1Ball(1.0), random_state=seed, **options).fit(data)
     return float(np.sum((model.coef_ - truth) ** 2))
 
 
@@ -296,12 +307,12 @@ def test_heavy_tailed_logistic():
 def test_partitions_and_streaming_change_no_bit(options, monkeypatch, tmp_path):
     data, _ = heavy_sparse(2500, 40, store=tmp_path / "rows.zarr", partition_rows=512, dtype="float32")
     rows = data.read(0, 2500)
-    fits = [Minimizer("squared", None, L1Ball(1.0), random_state=1, **options).fit(data).coef_]
+    fits = [minimizer("squared", None, L1Ball(1.0), random_state=1, **options).fit(data).coef_]
     for partition_rows in (2500, 333):
         again = Dataset.from_arrays(partition_rows=partition_rows, **rows)
-        fits.append(Minimizer("squared", None, L1Ball(1.0), random_state=1, **options).fit(again).coef_)
+        fits.append(minimizer("squared", None, L1Ball(1.0), random_state=1, **options).fit(again).coef_)
     monkeypatch.setattr("dpdist.engine.coordinator.RESIDENT_SHARE", 0.0)
-    fits.append(Minimizer("squared", None, L1Ball(1.0), random_state=1, **options).fit(data).coef_)
+    fits.append(minimizer("squared", None, L1Ball(1.0), random_state=1, **options).fit(data).coef_)
     assert all(np.array_equal(fits[0], other) for other in fits[1:])
 
 
@@ -311,7 +322,7 @@ def test_partitions_and_streaming_change_no_bit(options, monkeypatch, tmp_path):
 def chosen_vertex(label, seeds, **options):
     """The first vertex chosen for a single row whose contribution is as large as it can be."""
     options = {**RESIDUAL, "delta": 0.0, "n_rounds": 1, "epsilon": 4.0, "random_state": next(seeds), **options}
-    model = Minimizer("squared", None, L1Ball(1.0), **options).fit(np.full((1, 1), 1e6), np.array([label]))
+    model = minimizer("squared", None, L1Ball(1.0), **options).fit(np.full((1, 1), 1e6), np.array([label]))
     return float(model.releases_[0].value[0])
 
 
@@ -338,9 +349,8 @@ def test_a_choice_with_too_little_noise_is_caught(monkeypatch):
 
 
 def test_the_anchor_is_exact_and_public():
-    course = FrankWolfe.of(problem("squared", constraint=L1Ball(1.0), gradient="residual", feature_bound=2.0,
-                                   residual_bound=1.0))  # fmt: skip
-    query = gradient_query(course.problem, course.bounded, None)
+    method = decided("squared", constraint=L1Ball(1.0), gradient="residual", feature_bound=2.0, residual_bound=1.0)
+    query = gradient_query(method.problem, method.bounded, None)
     X, y = rows_of(50, 5)
     w = np.array([0.1, 0.0, -0.7, 0.0, 0.2])
     for anchor in (np.zeros(5), w * 1e6, np.full(5, 1e200)):
@@ -349,4 +359,4 @@ def test_the_anchor_is_exact_and_public():
         assert [a - int(u) for a, u in zip(exact, units, strict=True)] == query.gradient.summarise(
             {"X": X, "y": y}, w, None
         ).tolist()
-    assert query.sensitivity(course.problem.neighbours) == 2 * course.bounded.bound
+    assert query.sensitivity(method.problem.neighbours) == 2 * method.bounded.bound

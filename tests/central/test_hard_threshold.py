@@ -17,13 +17,15 @@ import pytest
 from scipy import stats
 
 from dpdist import Budget, Dataset, LogisticRegression, Minimizer
-from dpdist.central.hard_threshold import NoisyThresholding, PeelingDescent, iterative_hard_thresholding
+from dpdist.central.hard_threshold import HardThresholding, NoisyThresholding, PeelingDescent
 from dpdist.constraints import ElasticNet, L1Ball, L2Ball, hard_threshold
 from dpdist.data.sparse import heavy_logistic, heavy_sparse
 from dpdist.data.synthetic import logit
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.losses import Logistic
+from dpdist.method import Public
 from dpdist.privacy.audit import audit_two_point
+from tests.central.objects import objects
 from tests.central.problems import problem
 from tests.central.test_frank_wolfe import residual_gradient, rows_of, truncated_gradient
 
@@ -33,6 +35,10 @@ TRUNCATE = {**IHT, "gradient": "truncate", "second_moment": 1.0}
 NORM = {**IHT, "gradient": "norm", "row_norm": 1.0}
 NO_NOISE = 1e9
 SETTING = {"coefficients": (0.25, -0.25, 0.25, -0.25), "noise_std": 0.25}
+
+
+def minimizer(*args, **options):
+    return Minimizer(*args, **objects(**options))
 
 
 def twin(gradient, d, k, n_rounds, step, refine=lambda w: w):
@@ -48,7 +54,7 @@ def twin(gradient, d, k, n_rounds, step, refine=lambda w: w):
 def test_without_noise_it_is_hard_thresholding(delta):
     X, y = rows_of(400, 9)
     options = {**RESIDUAL, "epsilon": NO_NOISE, "n_nonzero": 3, "delta": delta}
-    model = Minimizer("squared", **options).fit(X, y)
+    model = minimizer("squared", **options).fit(X, y)
     w, points = twin(lambda t, w: residual_gradient(X, y, w, 3.0, 1.12) / 400, 9, 3, 6, 2 / 3)
     np.testing.assert_allclose(model.coef_, w, atol=1e-4)
     np.testing.assert_allclose(model.history_, points, atol=1e-4)
@@ -58,7 +64,7 @@ def test_without_noise_it_is_hard_thresholding(delta):
 def test_a_split_reads_every_row_once():
     X, y = rows_of(1003, 9)
     options = {**TRUNCATE, "epsilon": NO_NOISE, "n_nonzero": 2, "rows": "split", "n_rounds": 5, "scale": 0.8}
-    model = Minimizer("squared", **options).fit(X, y)
+    model = minimizer("squared", **options).fit(X, y)
     edges = [t * 1003 // 5 for t in range(6)]
 
     def gradient(t, w):
@@ -74,7 +80,7 @@ def test_penalties_and_constraints_refine_the_sparse_point():
     X, y = rows_of(400, 9)
     ridge, ball = ElasticNet(0.2), L2Ball(0.4)
     options = {**RESIDUAL, "epsilon": NO_NOISE, "n_nonzero": 3}
-    model = Minimizer("squared", ridge, ball, **options).fit(X, y)
+    model = minimizer("squared", ridge, ball, **options).fit(X, y)
     step = 2 / 3 / 1.2
     w, _ = twin(
         lambda t, w: residual_gradient(X, y, w, 3.0, 1.12) / 400,
@@ -91,7 +97,7 @@ def test_penalties_and_constraints_refine_the_sparse_point():
 def test_the_intercept_is_a_coefficient_of_usual_size():
     X, y = rows_of(400, 4)
     options = {**RESIDUAL, "epsilon": NO_NOISE, "n_nonzero": 3, "fit_intercept": True}
-    model = Minimizer("squared", **options).fit(X, y + 0.5)
+    model = minimizer("squared", **options).fit(X, y + 0.5)
     wide = np.column_stack([X, np.ones(400)])  # a third of the bound of a feature
     w, points = twin(lambda t, w: residual_gradient(wide, y + 0.5, w, 3.0, 1.12) / 400, 5, 3, 6, 2 / 3)
     np.testing.assert_allclose([*model.coef_, model.intercept_], w, atol=1e-4)
@@ -103,7 +109,7 @@ def test_the_intercept_is_a_coefficient_of_usual_size():
 def test_noise_on_everything_then_a_public_threshold():
     data, _ = logit(2000, 9, random_state=0)
     options = {**NORM, "epsilon": NO_NOISE, "n_nonzero": 3}
-    model = LogisticRegression(classes=[0, 1], alpha=1e-2, **options).fit(data)
+    model = LogisticRegression(classes=[0, 1], alpha=1e-2, **objects(**options)).fit(data)
     rows = data.read(0, 2000)
     X, y = rows["X"], 2.0 * rows["y"] - 1
     step = 0.75 / (0.25 + 1e-2)
@@ -124,7 +130,7 @@ def test_the_noise_of_a_release_is_what_the_plan_says():
     below 1e-6."""
     data, _ = heavy_sparse(20_000, 50, random_state=0, **SETTING)
     rows = data.read(0, 20_000)
-    model = Minimizer("squared", **RESIDUAL, random_state=3).fit(data)
+    model = minimizer("squared", **RESIDUAL, random_state=3).fit(data)
     z = []
     for release, w in zip(model.releases_, model.history_, strict=True):
         exact = w * 20_000 / (2 / 3) - residual_gradient(rows["X"], rows["y"], w, 3.0, 1.12)
@@ -141,7 +147,7 @@ def test_at_most_so_many_coefficients_differ_from_zero():
     data, _ = heavy_sparse(2000, 50, random_state=0)
     for options in (RESIDUAL, TRUNCATE, {**RESIDUAL, "rows": "split"}, {**RESIDUAL, "delta": 0.0},
                     {**RESIDUAL, "gradient": "shrink", "constraint": L1Ball(1.0)}):  # fmt: skip
-        model = Minimizer("squared", **{"constraint": L2Ball(1.0), **options, "n_nonzero": 4}, random_state=0).fit(data)
+        model = minimizer("squared", **{"constraint": L2Ball(1.0), **options, "n_nonzero": 4}, random_state=0).fit(data)
         assert all(np.count_nonzero(w) <= 4 for w in [*model.history_, model.coef_])
 
 
@@ -150,39 +156,41 @@ def test_classes_one_against_the_rest():
     X = rng.normal(size=(30_000, 20))
     y = np.argmax(X[:, :3] + 0.3 * rng.normal(size=(30_000, 3)), axis=1)
     options = {**IHT, "gradient": "residual", "feature_bound": 3.0, "n_nonzero": 4}
-    model = LogisticRegression(classes=[0, 1, 2], **options, random_state=0).fit(X, y)
+    model = LogisticRegression(classes=[0, 1, 2], **objects(**options), random_state=0).fit(X, y)
     assert model.score(X, y) > 0.75
     assert len(model.releases_) == 24 and np.count_nonzero(model.coef_) == 12
 
 
 def test_public_rules():
-    def course(loss="squared", **options):
-        return iterative_hard_thresholding(problem(loss, n_nonzero=2, **options))
+    def decided(loss="squared", **options):
+        stated = problem(loss, **options)
+        return HardThresholding(n_nonzero=2).decide(stated.public, stated)
 
-    residual = course(gradient="residual", feature_bound=3.0, residual_bound=1.0)
+    residual = decided(gradient="residual", feature_bound=3.0, residual_bound=1.0)
     assert isinstance(residual, PeelingDescent)
     assert (residual.n_rounds, residual.step) == (6, pytest.approx(2 / 3))
-    assert course(gradient="residual", feature_bound=6.0, residual_bound=1.0).step == pytest.approx(1 / 6)
-    logistic = course("logistic", gradient="truncate", second_moment=1.0, penalty=ElasticNet(0.01))
+    assert decided(gradient="residual", feature_bound=6.0, residual_bound=1.0).step == pytest.approx(1 / 6)
+    logistic = decided("logistic", gradient="truncate", second_moment=1.0, penalty=ElasticNet(0.01))
     assert (logistic.n_rounds, logistic.step) == (8, pytest.approx(2 / 3 / 0.26))
     ball = {"gradient": "shrink", "feature_bound": 3.0}
-    assert course(**ball, constraint=L2Ball(1.0)).bounded.bound == pytest.approx(9 * (2**0.5 + 1))
-    assert course(**ball, constraint=L1Ball(1.0)).bounded.bound == pytest.approx(18)
-    norm = course("logistic", gradient="norm", row_norm=1.0)
+    assert decided(**ball, constraint=L2Ball(1.0)).bounded.bound == pytest.approx(9 * (2**0.5 + 1))
+    assert decided(**ball, constraint=L1Ball(1.0)).bounded.bound == pytest.approx(18)
+    norm = decided("logistic", gradient="norm", row_norm=1.0)
     assert isinstance(norm, NoisyThresholding) and norm.step == pytest.approx(3.0)
     # 3 sigma(T) sqrt(2 k ln d) <= 1 allows 300 rounds at 2e4 rows, fewer with less data
     for n, rounds in ((20_000, 300), (6000, 100), (1000, 20)):
-        many = problem("logistic", gradient="norm", row_norm=1.0, n_nonzero=10, n_features=54, n_rows=n,
-                       budget=Budget(0.5, 1e-6))  # fmt: skip
-        assert iterative_hard_thresholding(many).n_rounds == rounds
+        public = Public(n, 54, Budget(0.5, 1e-6))
+        many = problem("logistic", public, gradient="norm", row_norm=1.0)
+        assert HardThresholding(n_nonzero=10).decide(public, many).n_rounds == rounds
 
 
 def test_a_truncation_balances_bias_and_noise():
     """``scale**2`` is inversely proportional to the noise, and scales with the second moment."""
 
     def scale(**options):
-        given = {"gradient": "truncate", "n_nonzero": 4, "n_rows": 10**6, "second_moment": 1.0, **options}
-        return iterative_hard_thresholding(problem("squared", **given)).bounded.scale
+        public = Public(options.pop("n_rows", 10**6), 5, Budget(1.0, 1e-6))
+        given = {"gradient": "truncate", "second_moment": 1.0, **options}
+        return HardThresholding(n_nonzero=4).decide(public, problem("squared", public, **given)).bounded.scale
 
     assert scale(second_moment=4.0) == pytest.approx(2 * scale())
     assert 2.5 < scale() / scale(n_rows=10**5) < 10**0.5 * 1.01
@@ -193,14 +201,14 @@ def test_a_truncation_balances_bias_and_noise():
 
 
 def test_plans_and_outlook():
-    plan = Minimizer("squared", **RESIDUAL).plan(100_000, 200)
+    plan = minimizer("squared", **RESIDUAL).plan(100_000, 200)
     assert plan.total_rho == pytest.approx(0.02436, rel=2e-3)  # rho(1, 1e-6)
-    split = Minimizer("squared", **RESIDUAL, rows="split").plan(100_000, 200)
+    split = minimizer("squared", **RESIDUAL, rows="split").plan(100_000, 200)
     assert len(split.items) == 6
     # every fold may spend everything
     assert split["step 1"].mechanism.strength == pytest.approx(plan["step"].mechanism.strength * 6**0.5, rel=1e-2)
     for options in (RESIDUAL, {**NORM, "clip_norm": 1.0}):
-        near, far = (Minimizer("squared", **options).outlook(n, 200).predicted_error for n in (10**4, 10**6))
+        near, far = (minimizer("squared", **options).outlook(n, 200).predicted_error for n in (10**4, 10**6))
         assert 0 < far < near
 
 
@@ -217,14 +225,13 @@ def test_plans_and_outlook():
         ({"gradient": "norm", "row_norm": 1.0, "rows": "split"}, BudgetError, "'all'"),
         ({"rows": "split", "neighbours": "add-or-remove-one", "n_public": 100}, BudgetError, "replace-one"),
         ({"rows": "split", "n_rounds": 101}, BudgetError, "a row for every round"),
-        ({"combine": "tail-average"}, BudgetError, "'last'"),
     ],
     ids=lambda v: "-".join(v) if isinstance(v, dict) else None,
 )
 def test_what_is_refused(options, error, words):
     options = {**RESIDUAL, "n_nonzero": 2, **options}
     with pytest.raises(error, match=words):
-        Minimizer("squared", **options).plan(100, 5)
+        minimizer("squared", **options).plan(100, 5)
 
 
 # --- accuracy ---------------------------------------------------------------------------------------------------------
@@ -234,7 +241,7 @@ def mean_excess(n, seeds, **options):
     errors = []
     for seed in seeds:
         data, truth = heavy_sparse(n, 200, random_state=seed, **SETTING)
-        errors.append(np.sum((Minimizer("squared", random_state=seed, **options).fit(data).coef_ - truth) ** 2))
+        errors.append(np.sum((minimizer("squared", random_state=seed, **options).fit(data).coef_ - truth) ** 2))
     return float(np.mean(errors))
 
 
@@ -273,7 +280,7 @@ def test_sparse_logistic_band(options, unseen, record_property):
     losses = []
     for seed in range(5):
         data, _ = heavy_logistic(50_000, 200, random_state=seed)
-        model = LogisticRegression(classes=[0, 1], alpha=0.01, random_state=seed, **options).fit(data)
+        model = LogisticRegression(classes=[0, 1], alpha=0.01, random_state=seed, **objects(**options)).fit(data)
         losses.append(np.logaddexp(0, -y * (X @ model.coef_[0])).mean())
     record_property("loss", float(np.mean(losses)))
     assert np.mean(losses) <= 0.481
@@ -285,12 +292,12 @@ def test_sparse_logistic_band(options, unseen, record_property):
 def test_partitions_and_streaming_change_no_bit(monkeypatch, tmp_path):
     data, _ = heavy_sparse(2500, 40, store=tmp_path / "rows.zarr", partition_rows=512, dtype="float32")
     rows = data.read(0, 2500)
-    fits = [Minimizer("squared", random_state=1, **RESIDUAL).fit(data).coef_]
+    fits = [minimizer("squared", random_state=1, **RESIDUAL).fit(data).coef_]
     for partition_rows in (2500, 333):
         again = Dataset.from_arrays(partition_rows=partition_rows, **rows)
-        fits.append(Minimizer("squared", random_state=1, **RESIDUAL).fit(again).coef_)
+        fits.append(minimizer("squared", random_state=1, **RESIDUAL).fit(again).coef_)
     monkeypatch.setattr("dpdist.engine.coordinator.RESIDENT_SHARE", 0.0)
-    fits.append(Minimizer("squared", random_state=1, **RESIDUAL).fit(data).coef_)
+    fits.append(minimizer("squared", random_state=1, **RESIDUAL).fit(data).coef_)
     assert all(np.array_equal(fits[0], other) for other in fits[1:])
 
 
@@ -301,6 +308,7 @@ WIDE = """
     import numpy as np
     import dpdist.engine.coordinator as coordinator
     from dpdist import Dataset, Minimizer
+    from dpdist.central import FrankWolfe, HardThresholding
     from dpdist.constraints import L1Ball
 
     def peak():  # of this process alone: getrusage starts from that of the parent
@@ -309,12 +317,12 @@ WIDE = """
 
     coordinator.RESIDENT_SHARE = 0.0
     data = Dataset.open(sys.argv[1])
-    common = dict(cluster="threads", fit_intercept=False, epsilon=1.0, delta=1e-6, random_state=0, n_rounds=3)
+    common = dict(cluster="threads", fit_intercept=False, epsilon=1.0, delta=1e-6, random_state=0)
     methods = [
-        dict(solver="frank-wolfe", constraint=L1Ball(1.0), gradient="residual", feature_bound=2.0, residual_bound=1.0),
-        dict(solver="frank-wolfe", constraint=L1Ball(1.0), gradient="truncate", second_moment=1.0, rows="split"),
-        dict(solver="iht", n_nonzero=8, gradient="residual", feature_bound=3.0, residual_bound=1.0),
-        dict(solver="iht", n_nonzero=8, gradient="truncate", second_moment=1.0),
+        dict(solver=FrankWolfe(3), constraint=L1Ball(1.0), gradient="residual", feature_bound=2.0, residual_bound=1.0),
+        dict(solver=FrankWolfe(3), constraint=L1Ball(1.0), gradient="truncate", second_moment=1.0, rows="split"),
+        dict(solver=HardThresholding(3, n_nonzero=8), gradient="residual", feature_bound=3.0, residual_bound=1.0),
+        dict(solver=HardThresholding(3, n_nonzero=8), gradient="truncate", second_moment=1.0),
     ]
     small = Dataset.from_arrays(X=np.zeros((4, 20_000), np.float32), y=np.zeros(4))  # compiled code, tables, imports
     for options in methods:
@@ -367,7 +375,7 @@ def transcript(label, seeds, **options):
     options["random_state"] = next(seeds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # delta is large here on purpose
-        model = Minimizer("squared", **options).fit(np.full((1, 1), 1e6), np.array([label]))
+        model = minimizer("squared", **options).fit(np.full((1, 1), 1e6), np.array([label]))
     # the public anchors are taken off again: what is left are the noisy gradients
     anchors = [w[0] / (2 / 3) for w in model.history_]
     return sum(float(r.value[0]) - a for r, a in zip(model.releases_, anchors, strict=True))
@@ -384,7 +392,7 @@ def audit(**options):
 def test_releases_are_as_private_as_claimed(options):
     """The values have half of the cost, so mu is at most ``sqrt(rho)``. Seeded."""
     result = audit(**options)
-    rho = Minimizer("squared", **{**RESIDUAL, "epsilon": EPSILON, "delta": DELTA, "n_nonzero": 1}).plan(1, 1).total_rho
+    rho = minimizer("squared", **{**RESIDUAL, "epsilon": EPSILON, "delta": DELTA, "n_nonzero": 1}).plan(1, 1).total_rho
     assert 0.4 * np.sqrt(rho) < result.mu_lower <= np.sqrt(rho) * (1 + 1e-9)
     assert result.epsilon_lower <= EPSILON
 
@@ -393,5 +401,5 @@ def test_too_little_noise_is_caught(monkeypatch):
     from dpdist.central.coordinate_queries import Shifted
 
     monkeypatch.setattr(Shifted, "sensitivity", lambda self, *rest: 0.5 * self.bound)
-    rho = Minimizer("squared", **{**RESIDUAL, "epsilon": 4.0, "delta": DELTA, "n_nonzero": 1}).plan(1, 1).total_rho
+    rho = minimizer("squared", **{**RESIDUAL, "epsilon": 4.0, "delta": DELTA, "n_nonzero": 1}).plan(1, 1).total_rho
     assert audit(epsilon=4.0).mu_lower > np.sqrt(2 * rho)

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 
 from dpdist import Dataset, LinearRegression, LogisticRegression, Minimizer
+from dpdist.central import GradientDescent, Sample
 from dpdist.central.coordinate_queries import CoordinateGradientSum
 from dpdist.central.heavy_tailed import RobustDescent, trimmed_count
 from dpdist.central.robust_queries import TrimmedGradientSum
-from dpdist.central.solvers import course
 from dpdist.constraints import ElasticNet, L2Ball
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.kernels.clip import clip_l2
 from dpdist.kernels.truncation import SmoothTruncation, SoftTruncation
 from dpdist.losses import Squared
 from dpdist.privacy.accounting import gdp_mu
+from tests.central.objects import objects
 
 
 def heavy(n: int, d: int, seed: int, skewed: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -33,8 +34,8 @@ def heavy(n: int, d: int, seed: int, skewed: bool) -> tuple[np.ndarray, np.ndarr
 def error(n: int, seed: int, skewed: bool, **options) -> float:
     X, y, w = heavy(n, 10, seed, skewed)
     model = Minimizer(
-        "squared", constraint=L2Ball(2.0), solver="gradient", epsilon=1.0, delta=1 / n, second_moment=40.0,
-        fit_intercept=skewed, random_state=seed, cluster="threads", **options,
+        "squared", constraint=L2Ball(2.0), epsilon=1.0, delta=1 / n, second_moment=40.0, fit_intercept=skewed,
+        random_state=seed, cluster="threads", **objects(solver="gradient", **options),
     )  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # delta is 1/n, as it was where the bands were measured
@@ -63,7 +64,7 @@ def test_errors_of_six_seeds_are_within_their_bands(gradient, skewed, options, m
 
 
 def test_sampled_rounds_are_averaged():
-    assert error(20_000, 0, False, gradient="truncate", rows="sample", n_rounds=60, batch_rate=0.05) <= 0.5
+    assert error(20_000, 0, False, gradient="truncate", rows=Sample(0.05), n_rounds=60) <= 0.5
 
 
 def reference(X, y, n_rounds, step, bound) -> np.ndarray:
@@ -78,8 +79,8 @@ def reference(X, y, n_rounds, step, bound) -> np.ndarray:
 def model(gradient: str, **options) -> Minimizer:
     options = {"epsilon": 1.0, "delta": 1e-5, "n_rounds": 3, **options}
     return Minimizer(
-        "squared", constraint=L2Ball(2.0), solver="gradient", gradient=gradient, fit_intercept=False, random_state=0,
-        cluster="threads", **options,
+        "squared", constraint=L2Ball(2.0), fit_intercept=False, random_state=0, cluster="threads",
+        **objects(solver="gradient", gradient=gradient, **options),
     )  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def test_without_noise_it_is_plain_gradient_descent(gradient):
     options = {"epsilon": 1e5, "delta": 0.01} if gradient != "trim" else {"epsilon": 3000.0, "delta": 0.01}
     options |= {"scale": 20.0} if gradient != "norm" else {"second_moment": 1e6}
     private = model(gradient, **options)
-    query = course(private._public_problem(3000, 4)).query
+    query = private._method_for(3000, 4).query
 
     def bound(g: np.ndarray) -> np.ndarray:
         if gradient == "norm":
@@ -114,7 +115,7 @@ def test_without_noise_it_is_plain_gradient_descent(gradient):
 
 
 def chosen(**options) -> RobustDescent:
-    return course(model(**{"second_moment": 40.0, **options})._public_problem(100_000, 10))
+    return model(**{"second_moment": 40.0, **options})._method_for(100_000, 10)
 
 
 def test_the_scale_and_the_clip_are_those_of_the_formulas():
@@ -136,7 +137,7 @@ def test_the_scale_and_the_clip_are_those_of_the_formulas():
 
 def test_a_clip_norm_or_a_row_norm_alone_is_plain_gradient_descent():
     for options in ({"clip_norm": 3.0, "row_norm": 1.0}, {"clip_norm": 3.0, "row_norm": 1.0, "second_moment": 2.0}):
-        assert not isinstance(course(model("norm", **options)._public_problem(1000, 3)), RobustDescent)
+        assert not isinstance(model("norm", **options)._method_for(1000, 3), RobustDescent)
 
 
 def test_more_rounds_read_less_of_each_row_and_more_rows_more():
@@ -161,7 +162,7 @@ def test_logistic_regression_with_heavy_features():
     X = rng.standard_t(4, (30_000, 5)) / math.sqrt(2)
     w = np.array([1.2, -1.2, 0.9, 0.0, 0.0])
     y = (rng.random(30_000) < 1 / (1 + np.exp(-X @ w))).astype(int)
-    options = {"classes": [0, 1], "solver": "gradient", "epsilon": 1.0, "delta": 1e-6, "alpha": 1e-3, "n_rounds": 10}
+    options = {"classes": [0, 1], "solver": GradientDescent(n_rounds=10), "epsilon": 1.0, "delta": 1e-6, "alpha": 1e-3}
     for gradient, extra in (("truncate", {"second_moment": 0.2}), ("trim", {"second_moment": 0.2})):
         found = LogisticRegression(gradient=gradient, random_state=0, cluster="threads", **options, **extra).fit(X, y)
         assert found.score(X, y) > 0.72  # the truth: 0.75
@@ -186,7 +187,7 @@ def test_predictions_are_near_what_happens():
         ({"gradient": "trim", "scale": 1.0, "neighbours": "add-or-remove-one", "n_public": 9}, BudgetError),
         ({"gradient": "trim", "scale": 1.0, "n_public": 9}, BudgetError),
         ({"gradient": "truncate", "scale": 1.0, "delta": 0.0}, BudgetError),
-        ({"gradient": "huber", "scale": 1.0}, BudgetError),
+        ({"gradient": "huber", "second_moment": 1.0}, BudgetError),
         ({"gradient": "truncate", "scale": 1.0, "rows": "split"}, BudgetError),
     ],
 )
@@ -200,8 +201,5 @@ def test_queries_are_of_the_kind_that_was_asked_for():
     query = chosen(gradient="truncate").query
     assert isinstance(query, CoordinateGradientSum) and query.loss == Squared()
     assert chosen(gradient="truncate").problem.penalty is None
-    ridge = course(
-        Minimizer("squared", ElasticNet(1.0), solver="gradient", gradient="truncate", second_moment=1.0, delta=1e-6)
-        ._public_problem(1000, 3)
-    )  # fmt: skip
-    assert ridge.step == 0.4
+    options = {"solver": "gradient", "gradient": "truncate", "second_moment": 1.0, "delta": 1e-6}
+    assert Minimizer("squared", ElasticNet(1.0), **options)._method_for(1000, 3).step == 0.4

@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from dpdist import Dataset, Ledger, Mean
 from dpdist.central.heavy_tailed import trimmed_count, truncation_scale
-from dpdist.central.mean import SMOOTH_BETA
+from dpdist.central.mean import METHODS, SMOOTH_BETA, ClippedColumns, MeanMethod, TrimmedMean, TruncatedMean
 from dpdist.data import ingest
 from dpdist.data.sparse import spiky_sparse
 from dpdist.errors import BudgetError, DataError, MissingBound
@@ -29,7 +29,7 @@ LAWS = {
 }
 
 
-def rmse(law: str, n: int, method: str, n_runs: int, **options) -> float:
+def rmse(law: str, n: int, method: str | MeanMethod, n_runs: int, **options) -> float:
     sample, second_moment = LAWS[law]
     options = {"epsilon": 1.0, "delta": 1e-5, "second_moment": second_moment, "cluster": "threads", **options}
     errors = [
@@ -48,7 +48,7 @@ def rmse(law: str, n: int, method: str, n_runs: int, **options) -> float:
         ("lognormal", "truncate", {"delta": 0.0}, 0.056),
         ("pareto", "truncate", {}, 0.059),
         ("t3", "truncate", {}, 0.050),
-        ("t3", "trim", {"second_moment": None, "scale": 100.0}, 0.026),
+        ("t3", TrimmedMean(100.0), {"second_moment": None}, 0.026),
         ("t3", "trim", {}, 0.026),
     ],
 )
@@ -111,14 +111,14 @@ def test_it_is_the_mean_of_mapped_entries(method):
     found = []
     for rows in (None, 600):
         data = Dataset.from_arrays(X=X, partition_rows=rows)
-        model = Mean(method, scale=4.0, epsilon=1e6, delta=1e-6, random_state=0, cluster="threads")
+        model = Mean(METHODS[method](4.0), epsilon=1e6, delta=1e-6, random_state=0, cluster="threads")
         found.append(model.fit(data).mean_)
     assert np.allclose(found[0], expected, atol=1e-4) and np.array_equal(*found)
 
 
 def test_a_trimmed_mean_is_that_of_the_middle():
     X = np.random.default_rng(0).standard_t(2, (4000, 2)) + np.array([1.0, -3.0])
-    model = Mean("trim", scale=50.0, epsilon=300.0, delta=1e-2, random_state=0, cluster="threads")
+    model = Mean(TrimmedMean(50.0), epsilon=300.0, delta=1e-2, random_state=0, cluster="threads")
     with pytest.warns(UserWarning, match="delta"):
         model.fit(X)
     strength = model.plan_["sum"].mechanism
@@ -159,34 +159,33 @@ def test_the_outlook_of_a_trimmed_mean_is_near_its_noise():
     model = Mean("trim", second_moment=3.0, epsilon=1.0, delta=1e-5)
     predicted = model.outlook(10_000, 1).predicted_error
     assert 0.3 * predicted < rmse("t3", 10_000, "trim", 10) < 2 * predicted
-    assert model.outlook(30, 1).warnings and Mean("trim", scale=9.0, delta=1e-5).outlook(30, 1).predicted_error is None
+    assert model.outlook(30, 1).warnings and Mean(TrimmedMean(9.0), delta=1e-5).outlook(30, 1).predicted_error is None
 
 
 def test_add_or_remove_one_divides_by_a_declared_number():
     X = np.full((1000, 1), 2.0)
-    options = {"epsilon": 100.0, "delta": 1e-6, "scale": 10.0, "random_state": 0, "cluster": "threads"}
-    model = Mean("clip", neighbours="add-or-remove-one", n_public=500, **options).fit(X)
+    options = {"epsilon": 100.0, "delta": 1e-6, "random_state": 0, "cluster": "threads"}
+    model = Mean(ClippedColumns(10.0), neighbours="add-or-remove-one", n_public=500, **options).fit(X)
     assert model.mean_[0] == pytest.approx(4.0, abs=0.05)
     assert model.sensitivities(1000, 1)["sum"] == 10.0
     with pytest.raises(MissingBound, match="n_public"):
-        Mean("clip", neighbours="add-or-remove-one", **options).fit(X)
+        Mean(ClippedColumns(10.0), neighbours="add-or-remove-one", **options).fit(X)
 
 
 @pytest.mark.parametrize(
     ("options", "error"),
     [
         ({}, MissingBound),
-        ({"scale": -1.0}, MissingBound),
         ({"second_moment": math.inf}, MissingBound),
-        ({"method": "median", "scale": 1.0}, BudgetError),
-        ({"method": "trim", "delta": 0.0, "scale": 1.0}, BudgetError),
+        ({"method": "median", "second_moment": 1.0}, BudgetError),
+        ({"method": TrimmedMean(1.0), "delta": 0.0}, BudgetError),
         ({"method": "trim"}, MissingBound),
-        ({"method": "trim", "scale": 1.0, "neighbours": "add-or-remove-one", "n_public": 9}, BudgetError),
-        ({"method": "trim", "scale": 1.0, "n_public": 9}, BudgetError),
-        ({"method": "trim", "scale": 1.0, "n_nonzero": 1}, BudgetError),
-        ({"scale": 1.0, "n_nonzero": 4}, BudgetError),
-        ({"scale": 1.0, "n_nonzero": 0}, BudgetError),
-        ({"scale": 1.0, "delta": None}, BudgetError),
+        ({"method": TrimmedMean(1.0), "neighbours": "add-or-remove-one", "n_public": 9}, BudgetError),
+        ({"method": TrimmedMean(1.0), "n_public": 9}, BudgetError),
+        ({"method": TrimmedMean(1.0), "n_nonzero": 1}, BudgetError),
+        ({"method": TruncatedMean(1.0), "n_nonzero": 4}, BudgetError),
+        ({"method": TruncatedMean(1.0), "n_nonzero": 0}, BudgetError),
+        ({"method": TruncatedMean(1.0), "delta": None}, BudgetError),
     ],
 )
 def test_what_cannot_be_is_refused(options, error):
@@ -194,8 +193,14 @@ def test_what_cannot_be_is_refused(options, error):
         Mean(**{"epsilon": 1.0, "delta": 1e-6, "cluster": "threads", **options}).fit(np.zeros((50, 3)))
 
 
+def test_a_wrong_scale_is_refused_when_it_is_made():
+    for method in METHODS.values():
+        with pytest.raises(MissingBound, match="scale must be a positive"):
+            method(-1.0)
+
+
 def test_it_follows_the_conventions():
-    model = Mean("clip", scale=2.0, delta=1e-6, run_id="a", cluster="threads")
+    model = Mean(ClippedColumns(2.0), delta=1e-6, run_id="a", cluster="threads")
     assert clone(model).get_params() == model.get_params() and not hasattr(model, "mean_")
     with pytest.raises(DataError, match="2 dimensions"):
         model.fit(np.zeros(5))
@@ -208,7 +213,7 @@ def test_a_trimmed_mean_of_another_number_of_rows_costs_nothing(tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite")
     data = Dataset.from_arrays(X=np.ones((50, 2)), dataset_id="survey")
     with pytest.raises(BudgetError, match="do not pass n_public"):
-        Mean("trim", scale=1.0, n_public=60, epsilon=1.0, delta=1e-6, ledger=ledger).fit(data)
+        Mean(TrimmedMean(1.0), n_public=60, epsilon=1.0, delta=1e-6, ledger=ledger).fit(data)
     assert ledger.history("survey") == []
 
 

@@ -13,11 +13,14 @@ import scipy.sparse.linalg
 from scipy.special import expit
 
 from dpdist import LinearRegression, LogisticRegression
+from dpdist.central import AcceleratedMirror, ClipNorm
+from dpdist.central.solvers import SOLVERS
 from dpdist.constraints import Box, ElasticNet, L1Ball, L2Ball, Simplex, euclidean_mirror
 from dpdist.data.synthetic import linear, sparse_l1
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.audit import audit_two_point
+from tests.central.objects import objects
 
 RADIUS = 60.0
 COMMON = {"epsilon": 1.0, "delta": 1e-5, "row_norm": 1.0, "cluster": "threads"}
@@ -49,7 +52,7 @@ class SparseLogistic:
 
     def fit(self, seed, **options):
         common = {**COMMON, "classes": [0, 1], "alpha": 0.0, "constraint": L1Ball(RADIUS), "random_state": seed}
-        return LogisticRegression(**{**common, **options}).fit(self.data)
+        return LogisticRegression(**{**common, **objects(**options)}).fit(self.data)
 
     def gap(self, model):
         return self.loss(model.coef_[0], model.intercept_[0]) - self.optimum
@@ -107,7 +110,7 @@ def test_released_gradients_and_curvature_are_those_of_the_rows_with_the_planned
 
 def test_rounds_follow_from_public_numbers():
     def rounds(n, d, **options):
-        model = LogisticRegression(**{"classes": [0, 1], **COMMON, "constraint": L1Ball(RADIUS), **options})
+        model = LogisticRegression(classes=[0, 1], **COMMON, constraint=L1Ball(RADIUS), **objects(**options))
         return model.plan(n, d)["gradient"].count
 
     fast = {"solver": "accelerated-mirror"}
@@ -125,7 +128,7 @@ def test_rounds_follow_from_public_numbers():
 def test_the_l2_ball_is_as_good_as_projected_descent(solver, fit_intercept):
     data, truth = linear(20_000, 10, noise_std=0.1, signal=1.0, random_state=2)
     common = {
-        **COMMON, "clip_norm": 2.0, "fit_intercept": fit_intercept, "alpha": 0.0, "constraint": L2Ball(1.5),
+        **COMMON, "gradient": ClipNorm(2.0), "fit_intercept": fit_intercept, "alpha": 0.0, "constraint": L2Ball(1.5),
     }  # fmt: skip
 
     def error(solver):
@@ -139,12 +142,13 @@ def test_simplex_and_ridge():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(50_000, 8)) / np.sqrt(8)
     y = X @ np.array([0.7, 0.3, 0, 0, 0, 0, 0, 0]) + 0.02 * rng.normal(size=len(X))
-    common = {**COMMON, "clip_norm": 0.5, "fit_intercept": False, "constraint": Simplex(1.0), "random_state": 0}
-    model = LinearRegression(solver="accelerated-mirror", alpha=0.0, **{**common, "epsilon": 4.0}).fit(X, y)
+    common = {**COMMON, "gradient": ClipNorm(0.5), "fit_intercept": False, "constraint": Simplex(1.0)}
+    model = LinearRegression(solver="accelerated-mirror", alpha=0.0, random_state=0, **{**common, "epsilon": 4.0})
+    model.fit(X, y)
     assert model.coef_.min() >= 0 and model.coef_.sum() == pytest.approx(1)
     assert np.allclose(model.coef_[:2], [0.7, 0.3], atol=0.15)
     # a ridge penalty that dwarfs the loss has its minimum at the centre
-    heavy = LinearRegression(solver="accelerated-mirror", alpha=100.0, n_rounds=100, **common).fit(X, y)
+    heavy = LinearRegression(solver=AcceleratedMirror(n_rounds=100), alpha=100.0, random_state=0, **common).fit(X, y)
     assert np.allclose(heavy.coef_, 1 / 8, atol=0.01)
 
 
@@ -164,8 +168,9 @@ def test_a_set_of_ones_own():
     X = rng.uniform(-1, 1, size=(50_000, 4)) / 2
     y = X @ np.array([1.0, 0.25, 0.0, 0.5]) + 0.1 * rng.normal(size=len(X))
     model = LinearRegression(
-        solver="accelerated-mirror", constraint=UnitCube(), clip_norm=2.0, random_state=0, **{**COMMON, "epsilon": 4.0}
-    ).fit(X, y)
+        solver="accelerated-mirror", constraint=UnitCube(), gradient=ClipNorm(2.0), random_state=0,
+        **{**COMMON, "epsilon": 4.0},
+    ).fit(X, y)  # fmt: skip
     assert np.allclose(model.coef_, [1.0, 0.25, 0.0, 0.5], atol=0.1)
 
 
@@ -182,7 +187,6 @@ def test_a_given_step_size_needs_no_release(small):
         ({"alpha": 1e-3, "l1_ratio": 0.5}, BudgetError, "ridge penalties only"),
         ({"gradient": "coordinate"}, BudgetError, "gradient="),
         ({"rows": "split"}, BudgetError, "rows="),
-        ({"combine": "last"}, BudgetError, "combine="),
         ({"delta": 0.0}, BudgetError, "delta > 0"),
         ({"row_norm": None}, MissingBound, "row_norm"),
     ],
@@ -211,8 +215,9 @@ def test_the_transcript_is_as_private_as_claimed(solver):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = LinearRegression(
-                solver=solver, constraint=L2Ball(1.0), clip_norm=1.0, row_norm=1.0, fit_intercept=False, step_size=0.1,
-                n_rounds=3, epsilon=epsilon, delta=delta, cluster="threads", random_state=next(seeds),
+                solver=SOLVERS[solver](n_rounds=3, step_size=0.1), constraint=L2Ball(1.0), gradient=ClipNorm(1.0),
+                row_norm=1.0, fit_intercept=False, epsilon=epsilon, delta=delta, cluster="threads",
+                random_state=next(seeds),
             ).fit(np.ones((1, 1)), np.array([label]))  # fmt: skip
         return float(sum(release.value[0] for release in model.releases_))
 

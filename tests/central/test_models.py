@@ -12,14 +12,16 @@ import pytest
 from scipy.optimize import minimize
 
 from dpdist import Budget, Dataset, Ledger, LinearRegression, LinearSVC, LogisticRegression, Minimizer
+from dpdist.central import AcceleratedGradient, ClipNorm, GradientDescent, Sample
 from dpdist.central.convex import MAX_FEATURES_FOR_SMOOTHNESS
 from dpdist.constraints import Box, ElasticNet, L1Ball, L2Ball, Simplex
 from dpdist.data.synthetic import linear, logit, multiclass
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.losses import Huber
+from tests.central.objects import objects
 
 BASE = {"epsilon": 1.0, "delta": 1e-6, "row_norm": 1.0, "random_state": 0, "cluster": "threads"}
-PRECISE = {**BASE, "epsilon": 1e4, "n_rounds": 60}
+PRECISE = {**BASE, "epsilon": 1e4, "solver": AcceleratedGradient(n_rounds=60)}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def classes4():
 
 
 def logistic(**options):
-    return LogisticRegression(**{"classes": [0, 1], "n_rounds": 4, **BASE, **options})
+    return LogisticRegression(**{"classes": [0, 1], **BASE, **objects(**{"n_rounds": 4, **options})})
 
 
 def bits(model):
@@ -59,7 +61,7 @@ def test_one_against_the_rest_divides_the_budget(classes4, kind):
     assert model.guarantee_.n_releases == 1 + 4 * n_rounds
     assert (model.guarantee_.epsilon, model.guarantee_.delta) <= (1.0, 1e-6)
     # the mu of one problem's gradients is half of what it would be alone
-    alone = kind(classes=range(2), n_rounds=n_rounds, **BASE).plan(data.n_rows, 10)
+    alone = kind(classes=range(2), solver=GradientDescent(n_rounds), **BASE).plan(data.n_rows, 10)
     ratio = model.plan_["gradient"].mechanism.strength / alone["gradient"].mechanism.strength
     assert ratio == pytest.approx(1 / 2, rel=1e-6)
 
@@ -102,7 +104,7 @@ def test_undeclared_labels_count_as_empty_rows(rows):
 # -- where rows come from ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"rows": "sample", "batch_rate": 0.1}], ids=["all", "sample"])
+@pytest.mark.parametrize("options", [{}, {"rows": Sample(0.1)}], ids=["all", "sample"])
 def test_arrays_dask_and_partitions_give_the_same_bits(rows, options):
     reference = bits(logistic(**options).fit(**rows))
     chunked = {name: da.from_array(array, chunks=(3000, *array.shape[1:])) for name, array in rows.items()}
@@ -224,7 +226,7 @@ def test_the_intercept_is_learned(rows):
 def test_linear_regression(noise):
     data, truth = linear(50_000, 10, noise=noise, random_state=2)
     rows = data.read(0, data.n_rows)
-    for options in ({"loss": "huber"}, {"loss": Huber(0.5)}, {"clip_norm": 2.0}):
+    for options in ({"loss": "huber"}, {"loss": Huber(0.5)}, {"gradient": ClipNorm(2.0)}):
         model = LinearRegression(**options, **BASE).fit(data)
         assert np.linalg.norm(model.coef_ - truth) < 0.2
         assert model.score(rows["X"], rows["y"]) > 0.8
@@ -237,11 +239,11 @@ def test_large_budgets_find_the_minimum(rows):
         (LogisticRegression(classes=[0, 1], alpha=0.01, **PRECISE), rows["y"]),
         (LinearSVC(classes=[0, 1], alpha=0.01, **PRECISE), rows["y"]),
         (LinearRegression(loss="huber", alpha=0.01, **PRECISE), signs),
-        (LinearRegression(clip_norm=5.0, alpha=0.01, **PRECISE), signs),
+        (LinearRegression(gradient=ClipNorm(5.0), alpha=0.01, **PRECISE), signs),
         (Minimizer("smoothed-hinge", ElasticNet(0.01), **PRECISE), signs),
     ]
     for model, y in models:
-        model.set_params(solver="accelerated").fit(X, y)
+        model.fit(X, y)
         loss = model._loss()
 
         def objective(v, loss=loss):
@@ -265,7 +267,7 @@ def test_large_budgets_find_the_minimum(rows):
 def test_constraints_hold(rows, constraint, size):
     model = logistic(constraint=constraint, n_rounds=20).fit(**rows)
     assert -0.01 < size(model.coef_[0]) < 1e-12  # reached, as the unconstrained solution lies outside
-    sampled = logistic(constraint=constraint, n_rounds=20, rows="sample", batch_rate=0.1).fit(**rows)
+    sampled = logistic(constraint=constraint, n_rounds=20, rows=Sample(0.1)).fit(**rows)
     assert size(sampled.coef_[0]) < 1e-12  # a mean of points of a convex set
 
 
@@ -278,7 +280,7 @@ def test_the_l1_penalty_gives_zeros(rows):
 
 
 def test_solvers_and_combinations(rows):
-    auto, gradient = logistic().fit(**rows), logistic(solver="gradient").fit(**rows)
+    auto, gradient = (logistic(solver=solver, n_rounds=None).fit(**rows) for solver in ("auto", "gradient"))
     assert auto.solver_ == "gradient" and np.array_equal(auto.coef_, gradient.coef_)
     assert logistic(solver="accelerated").fit(**rows).solver_ == "accelerated"
     last, mean = (logistic(combine=c).fit(**rows) for c in ("last", "tail-average"))
@@ -300,13 +302,11 @@ def test_clipping_is_applied(rows):
 # -- what is printed and warned ---------------------------------------------------------------------------------------
 
 
-def test_verbose_prints_counts_and_names_only(rows, capsys):
-    logistic(verbose=1).fit(**rows)
-    captured = capsys.readouterr()
-    expected = [f"dpdist: release {i} of 5 ({'smoothness' if i == 1 else 'gradient'})" for i in range(1, 6)]
-    assert captured.err.splitlines() == expected and captured.out == ""
-    logistic().fit(**rows)
-    assert capsys.readouterr() == ("", "")
+def test_the_log_tells_counts_and_names_only(rows, caplog, capsys):
+    with caplog.at_level("INFO", logger="dpdist"):
+        logistic().fit(**rows)
+    expected = [f"release {i} of 5: {'smoothness' if i == 1 else 'gradient'}" for i in range(1, 6)]
+    assert caplog.messages == expected and capsys.readouterr() == ("", "")
 
 
 def test_a_fit_warns_of_nothing_and_a_large_delta_once(rows):

@@ -12,8 +12,8 @@ import pytest
 from scipy.optimize import minimize
 
 from dpdist import Dataset, Ledger, LinearRegression, LinearSVC, LogisticRegression, Minimizer
+from dpdist.central import ClipNorm
 from dpdist.central.minimum_queries import Minimum, Objective, PerturbedMinimum
-from dpdist.central.perturbation import PerturbedObjective, PerturbedOutput
 from dpdist.constraints import ElasticNet, L2Ball
 from dpdist.data.synthetic import logit
 from dpdist.engine.coordinator import Coordinator
@@ -25,6 +25,7 @@ from dpdist.privacy.audit import audit_two_point
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.perturbation import ObjectivePerturbation
 from dpdist.privacy.plan import Item
+from tests.central.objects import objects
 
 SURE = 1 - 1e-6
 ADD = {"neighbours": "add-or-remove-one", "n_public": 20_000}
@@ -39,7 +40,7 @@ def data():
 def fit(data, solver, seed=0, **options):
     common = {"classes": [0, 1], "epsilon": 1.0, "delta": 1e-6, "row_norm": 1.0, "alpha": 1e-2, "cluster": "threads"}
     common["ledger"] = Ledger(":memory:")  # of one relation each
-    return LogisticRegression(solver=solver, random_state=seed, **{**common, **options}).fit(data)
+    return LogisticRegression(random_state=seed, **objects(solver=solver, **{**common, **options})).fit(data)
 
 
 def exact(data, ridge, intercept=0.0, term=0.0):
@@ -164,13 +165,12 @@ def test_classes_share_the_budget():
 
 # ---------------------------------------------------------------------------------------------- refusals
 BAD = {
-    "clip": ({"clip_norm": 0.5}, BudgetError, "clip_norm=0.5"),
+    "clip": ({"gradient": ClipNorm(0.5)}, BudgetError, "clip_norm=0.5"),
     "constraint": ({"constraint": L2Ball(1.0)}, BudgetError, "constraint"),
     "lasso": ({"l1_ratio": 0.5}, BudgetError, "l1_ratio=0"),
     "no row norm": ({"row_norm": None}, MissingBound, "row_norm"),
     "delta": ({"delta": 0.0}, BudgetError, "delta > 0"),
     "sample": ({"rows": "sample"}, BudgetError, "rows="),
-    "step": ({"step_size": 0.1}, BudgetError, "step_size"),
 }
 
 
@@ -190,11 +190,11 @@ def test_refused_losses_and_penalties():
     LogisticRegression(classes=[0, 1], solver="objective", alpha=0.0, **common).plan(1000, 3)
     for solver in ("output", "objective"):
         with pytest.raises(MissingBound, match="huber"):
-            LinearRegression(solver=solver, clip_norm=1.0, **common).plan(1000, 3)
+            LinearRegression(solver=solver, gradient=ClipNorm(1.0), **common).plan(1000, 3)
         with pytest.raises(BudgetError, match="convex"):
             Minimizer(Biweight(), ElasticNet(0.1), solver=solver, **common).plan(1000, 3)
     # a clip that never acts is no clip
-    LogisticRegression(classes=[0, 1], solver="output", clip_norm=2.0, **common).plan(1000, 3)
+    LogisticRegression(classes=[0, 1], solver="output", gradient=ClipNorm(2.0), **common).plan(1000, 3)
 
 
 def test_units_with_several_rows():
@@ -258,13 +258,13 @@ def test_rounds_grow_with_the_square_root_of_the_condition():
 
     def rounds(n, alpha):
         model = LogisticRegression(solver="objective", alpha=alpha, **common)
-        return PerturbedObjective.of(replace(model._public_problem(n, 50), solver="objective")).n_rounds
+        return model._method_for(n, 50).n_rounds
 
     assert 800 < rounds(10**5, 1e-4) < 950
     assert 70 < rounds(10**5, 1e-2) < 100
     assert rounds(10**7, 1e-4) < 1.3 * rounds(10**5, 1e-4)
-    output = LogisticRegression(solver="output", alpha=1e-2, **common)._public_problem(10**5, 50)
-    assert 55 < PerturbedOutput.of(output).n_rounds < 90
+    output = LogisticRegression(solver="output", alpha=1e-2, **common)._method_for(10**5, 50)
+    assert 55 < output.n_rounds < 90
 
 
 # ---------------------------------------------------------------------------------------------- audits
@@ -276,12 +276,12 @@ CONSTANT = FAR.shift / FAR.term_std
 
 def released(label, seed, **options):
     """Huber fit to the single row (1, label): its gradient is the whole clip, of the label's sign. Seeded."""
-    options = {"solver": "output", "alpha": 1.0, **options}
+    options = objects(**{"solver": "output", "alpha": 1.0, "n_rounds": 12, **options})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = LinearRegression(
             loss="huber", row_norm=1.0, fit_intercept=False, cluster="threads", epsilon=EPSILON, delta=DELTA,
-            n_rounds=12, random_state=seed, **options,
+            random_state=seed, **options,
         ).fit(np.ones((1, 1)), np.array([label]))  # fmt: skip
     return float(model.coef_[0])
 

@@ -14,6 +14,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from dpdist import LogisticRegression
+from dpdist.central import HardThresholding
 from dpdist.constraints import hard_threshold
 from dpdist.data.lookalikes import covertype_like
 from dpdist.data.synthetic import logit
@@ -83,7 +84,7 @@ class SparseProblem(Problem):
         return self.objective_and_gradient(w)[0]
 
 
-SPARSE_METHODS = {"dp-iht-erm": ({"solver": "iht", "gradient": "norm", "n_nonzero": 10}, 0.017)}
+SPARSE_METHODS = {"dp-iht-erm": ({"solver": HardThresholding(n_nonzero=10), "gradient": "norm"}, 0.017)}
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,16 @@ import pytest
 from scipy.special import expit
 
 from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, Minimizer
+from dpdist.central import SVRG, ClipNorm
 from dpdist.central.smooth_queries import GradientDifference
+from dpdist.central.solvers import SOLVERS
 from dpdist.data.synthetic import logit, multiclass
 from dpdist.errors import BudgetError, MissingBound
-from dpdist.fitting.door import Door
 from dpdist.losses import Loss
+from dpdist.method import Oracle
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.audit import audit_two_point
+from tests.central.objects import objects
 from tests.central.test_utility import Problem
 
 BASE = {"epsilon": 1.0, "delta": 1e-6, "row_norm": 1.0, "random_state": 0, "cluster": "threads"}
@@ -37,21 +40,21 @@ def rows():
 
 
 def logistic(**options):
-    return LogisticRegression(**{"classes": [0, 1], "solver": "svrg", **BASE, **options})
+    return LogisticRegression(**{"classes": [0, 1], **BASE, **objects(**{"solver": "svrg", **options})})
 
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What the courses ask for, with the answers."""
+    """What the methods ask for, with the answers."""
     seen = []
-    release = Door.release
+    ask = Oracle.ask
 
-    def spy(self, name, query, state=None):
-        value = release(self, name, query, state)
+    def spy(self, name, state=None, query=None):
+        value = ask(self, name, state, query)
         seen.append((name, query, state, value, self.noise_std))
         return value
 
-    monkeypatch.setattr(Door, "release", spy)
+    monkeypatch.setattr(Oracle, "ask", spy)
     return seen
 
 
@@ -138,7 +141,7 @@ def test_rounds_follow_from_public_numbers(n_rows, solver, n_rounds, n_inner):
 def test_more_than_two_classes_divide_the_budget():
     data, _ = multiclass(50_000, 10, 3, random_state=0)
     labelled = data.read(0, data.n_rows)
-    model = LogisticRegression(classes=[0, 1, 2], solver="svrg", batch_rate=1.0, **{**BASE, "epsilon": 8.0}).fit(data)
+    model = LogisticRegression(classes=[0, 1, 2], solver=SVRG(batch_rate=1.0), **{**BASE, "epsilon": 8.0}).fit(data)
     assert model.plan_["snapshot"].count == 3 * model.n_iter_
     assert len(model.releases_) == model.plan_.n_releases
     assert model.score(labelled["X"], labelled["y"]) > 0.75
@@ -169,10 +172,10 @@ def test_the_clip_is_not_part_of_the_name_of_a_release():
 
 def test_a_lipschitz_loss_needs_a_clip_only_where_it_is_not(rows):
     x, y = rows["X"], rows["X"] @ np.ones(5)
-    options = {**BASE, "solver": "svrg", "n_rounds": 2, "n_inner": 5, "epsilon": 20.0}
+    options = {**BASE, "solver": SVRG(n_rounds=2, n_inner=5), "epsilon": 20.0}
     with pytest.raises(MissingBound, match="clip_norm"):
         LinearRegression(**options).fit(x, y)
-    model = LinearRegression(clip_norm=3.0, **options).fit(x, y)
+    model = LinearRegression(gradient=ClipNorm(3.0), **options).fit(x, y)
     assert model.score(x, y) > 0.8
     assert max(r.sensitivity for r in model.releases_ if r.name == "difference") <= 2 * 2 * 3.0
 
@@ -182,7 +185,6 @@ def test_a_lipschitz_loss_needs_a_clip_only_where_it_is_not(rows):
     [
         ({"gradient": "truncate"}, BudgetError, "gradient="),
         ({"rows": "sample"}, BudgetError, "rows="),
-        ({"combine": "tail-average"}, BudgetError, "combine="),
         ({"delta": 0.0}, BudgetError, "delta > 0"),
         ({"row_norm": None}, MissingBound, "row_norm"),
     ],
@@ -222,9 +224,8 @@ def transcript(label, solver, asked, seed, n_rounds, n_inner):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # delta is large here on purpose: it makes mu large and faults visible
         Minimizer(
-            Saddle(), clip_norm=1.0, row_norm=1.0, fit_intercept=False, step_size=0.1, cluster="threads",
-            epsilon=EPSILON, delta=DELTA, solver=solver, n_rounds=n_rounds, n_inner=n_inner, batch_rate=1.0,
-            random_state=seed,
+            Saddle(), gradient=ClipNorm(1.0), row_norm=1.0, fit_intercept=False, cluster="threads", epsilon=EPSILON,
+            delta=DELTA, solver=SOLVERS[solver](n_rounds, n_inner, batch_rate=1.0, step_size=0.1), random_state=seed,
         ).fit(np.ones((1, 1)), np.array([label]))  # fmt: skip
     moved = [(np.sign(w[0] - v[0]) * value[0], std) for name, _, (w, v), value, std in map(_pair, asked) if name]
     return float(sum(value / std for value, std in moved))

@@ -14,7 +14,7 @@ JOB = """\
 method: dp-gd
 estimator: LinearRegression
 data: {generate: linear, n: 1000, d: 3}
-params: {row_norm: 1.0, clip_norm: 1.0, step_size: 0.1, random_state: 7}
+params: {row_norm: 1.0, gradient: {clip_norm: 1.0}, solver: {step_size: 0.1}, random_state: 7}
 budget: {epsilon: 1.0, delta: 1.0e-6}
 """
 

@@ -46,9 +46,7 @@ def test_details_list_the_parameters_that_a_job_can_set(name, capsys):
     assert list(found["estimator_parameters"]) == list(METHODS[name].estimators)
     for estimator, parameters in found["estimator_parameters"].items():
         names = {parameter["name"] for parameter in parameters}
-        assert names.isdisjoint(
-            {"epsilon", "delta", "ledger", "cluster", "run_id", "verbose", *METHODS[name].parameters}
-        )
+        assert names.isdisjoint({"epsilon", "delta", "ledger", "cluster", "run_id", *METHODS[name].parameters})
         undescribed = [parameter["name"] for parameter in parameters if not parameter["what"]]
         assert not undescribed, f"{estimator}: no description of {undescribed} in the docstrings"
         assert all(parameter["takes"] for parameter in parameters)

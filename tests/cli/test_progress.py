@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from dpdist import Budget, Dataset, Ledger, LogisticRegression
+from dpdist.central import GradientDescent
 from dpdist.cli.progress import Lines, Tally, showing
 from dpdist.engine.progress import Charged, Loading, Planned, Released, tell
 from dpdist.errors import LedgerError
@@ -132,7 +133,8 @@ def test_a_real_fit_in_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     data = Dataset.from_arrays(X=rows, y=(rows[:, 0] > 0).astype(int), dataset_id="survey")
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.set_limit("survey", Budget(3.0, 1e-5))
-    fixed = {"classes": [0, 1], "row_norm": 1.0, "epsilon": 1.0, "delta": 1e-6, "n_rounds": 3, "cluster": "threads"}
+    fixed = {"classes": [0, 1], "row_norm": 1.0, "epsilon": 1.0, "delta": 1e-6, "cluster": "threads"}
+    fixed["solver"] = GradientDescent(n_rounds=3)
     with showing(left=lambda run_id: ledger.remaining(ledger.run(run_id).account)):
         model = LogisticRegression(**fixed, ledger=ledger, run_id="r1").fit(data)
     out, err = capsys.readouterr()

@@ -120,7 +120,7 @@ def test_a_finished_run_is_not_overwritten_but_resumed(capsys, stored, tmp_path)
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_says_what_it_charged_and_goes_on(number, code, stored, tmp_path):
-    process = start(*stored, "--set", "params.n_rounds=600", "--set", "cluster=threads")
+    process = start(*stored, "--set", "params.solver.n_rounds=600", "--set", "cluster=threads")
     assert process.stderr is not None
     for line in process.stderr:
         if "charged: epsilon" in line and "to be" not in line:

@@ -25,7 +25,7 @@ N = 4000
 JOB = """
 method: dp-gd
 data: {path: rows.zarr}
-params: {classes: ["no", "yes"], row_norm: 1.0, n_rounds: 3, random_state: 1}
+params: {classes: ["no", "yes"], row_norm: 1.0, solver: {GradientDescent: {n_rounds: 3}}, random_state: 1}
 budget: {epsilon: 1.0, delta: 1.0e-6}
 ledger: ledger.sqlite
 """

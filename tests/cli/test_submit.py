@@ -123,7 +123,8 @@ def test_a_missing_operator_and_last_words_are_told():
 
 def test_submit_makes_a_daskjob(api, job, capsys):
     done = call(capsys, "submit", job, "--name", "monday", "--output", "/runs/monday", "--workers", 5,
-                "--image", "example.org/d:2", "--set", "params.n_rounds=7", "--set", "budget.epsilon=0.5")  # fmt: skip
+                "--image", "example.org/d:2", "--set", "params.solver.n_rounds=7",
+                "--set", "budget.epsilon=0.5")  # fmt: skip
     assert (done.code, done.out) == (0, "monday\n"), done.err
     [made] = api.objects["daskjobs"].values()
     assert made["metadata"]["name"] == "monday-1" and made["metadata"]["labels"][RUN] == "monday"
@@ -135,10 +136,10 @@ def test_submit_makes_a_daskjob(api, job, capsys):
     pods = made["spec"]["job"]["spec"], spec["worker"]["spec"], spec["scheduler"]["spec"]
     assert {each["containers"][0]["image"] for each in pods} == {"example.org/d:2"}
     args = pods[0]["containers"][0]["args"]
-    assert args[-6:] == ["--set", "params.n_rounds=7", "--set", "budget.epsilon=0.5", "--output", "/runs/monday"]
+    assert args[-6:] == ["--set", "params.solver.n_rounds=7", "--set", "budget.epsilon=0.5", "--output", "/runs/monday"]
     # again: the same run, nothing new
     again = ("submit", job, "--name", "monday", "--output", "/runs/monday")
-    done = call(capsys, *again, "--set", "params.n_rounds=7", "--set", "budget.epsilon=0.5")
+    done = call(capsys, *again, "--set", "params.solver.n_rounds=7", "--set", "budget.epsilon=0.5")
     assert done.code == 0 and len(api.objects["daskjobs"]) == 1
     done = call(capsys, *again)
     assert done.code == 2 and "choose another --name" in done.err

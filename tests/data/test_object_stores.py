@@ -17,6 +17,7 @@ import zarr
 from distributed import LocalCluster
 
 from dpdist import Dataset, Ledger, LogisticRegression, objects
+from dpdist.central import GradientDescent
 from dpdist.data.stores import zarr_place
 from dpdist.engine import coordinator
 from dpdist.engine.progress import Released, watching
@@ -41,7 +42,7 @@ Y = (X[:, 0] > 0).astype(int)
 def fitted(data: object, **parameters: object) -> np.ndarray:
     """Coefficients of a short seeded fit."""
     model = LogisticRegression(
-        classes=[0, 1], row_norm=2.0, epsilon=1.0, delta=1e-6, random_state=0, n_rounds=4, **parameters
+        classes=[0, 1], row_norm=2.0, epsilon=1.0, delta=1e-6, random_state=0, solver=GradientDescent(4), **parameters
     )
     return (model.fit(data) if isinstance(data, Dataset) else model.fit(X, Y)).coef_
 

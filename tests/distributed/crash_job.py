@@ -7,6 +7,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 
 from dpdist import Dataset, Ledger, LogisticRegression
+from dpdist.central import GradientDescent
 
 N_ROUNDS = 12
 
@@ -18,7 +19,7 @@ def fit(store: str, ledger: str, run_id: str) -> np.ndarray:
         epsilon=1.0,
         delta=1e-6,
         row_norm=1.0,
-        n_rounds=N_ROUNDS,
+        solver=GradientDescent(n_rounds=N_ROUNDS),
         random_state=4,
         run_id=run_id,
         ledger=book,

@@ -14,18 +14,20 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.fitting.columns import features
-from dpdist.fitting.inputs import as_dataset
 from dpdist.local.entries import Box
 from dpdist.local.estimator import LocalEstimator
+from dpdist.local.method import LocalMethod
 from dpdist.local.protocol import LocalProtocol
 from dpdist.local.scalars import OneBit
+from dpdist.method import Oracle, Public
 from dpdist.privacy.draws import Draws
 
 
 @dataclass(frozen=True)
 class Recorded(OneBit):
     """One bit, with notes in ``folder``; takes ``seconds`` for a block, as a long round does."""
+
+    tag: ClassVar[str] = "Recorded"
 
     folder: str = ""
     seconds: float = 0.0
@@ -60,8 +62,35 @@ def recorded(folder: Path, seconds: float = 0.0) -> LocalProtocol:
     return LocalProtocol(Box(1), Recorded(1, 1.0, str(folder), seconds))
 
 
-class Rounds(LocalEstimator):
+@dataclass(frozen=True)
+class InTurn(LocalMethod):
     """Asks its groups one after another, each about the answer of the one before."""
+
+    tag: ClassVar[str] = "InTurn"
+    name: ClassVar[str] = "in-turn"
+
+    folder: str
+    n_rounds: int
+    ask_twice: bool
+
+    def decide(self, public: Public, statement: None) -> InTurn:
+        return self._with(public, statement)
+
+    @property
+    def protocols(self) -> Sequence[LocalProtocol]:
+        return [recorded(Path(self.folder))] * self.n_rounds
+
+    def solve(self, oracle: Oracle) -> dict[str, Any]:
+        state = np.zeros(1)
+        for t in range(self.n_rounds):
+            state = self.estimate(oracle, 0 if self.ask_twice else t, state)
+        return {"mean": state}
+
+
+class Rounds(LocalEstimator):
+    """One number per user, in rounds."""
+
+    labelled = False
 
     def __init__(self, folder: str = "", n_rounds: int = 3, ask_twice: bool = False, random_state: int | None = None,
                  epsilon: float = 1.0, delta: float | None = None, fidelity: str = "report", ledger: Any = None,
@@ -70,14 +99,5 @@ class Rounds(LocalEstimator):
         self.epsilon, self.delta, self.fidelity, self.ledger = epsilon, delta, fidelity, ledger  # type: ignore[assignment]
         self.cluster, self.run_id, self.verbose = cluster, run_id, verbose
 
-    def _protocols(self, n_rows: int, n_features: int) -> Sequence[LocalProtocol]:
-        return [recorded(Path(self.folder))] * self.n_rounds
-
-    def fit(self, X: Any, y: Any = None) -> Rounds:
-        dataset = as_dataset(self, X, labels=False)
-        with self._questions(dataset, {"X": features}, self._protocols(dataset.n_rows, 1)) as questions:
-            state = np.zeros(1)
-            for t in range(self.n_rounds):
-                state = questions.ask(0 if self.ask_twice else t, state)
-        self.mean_ = state
-        return self
+    def _chosen(self, public: Public, **beside: Any) -> InTurn:
+        return InTurn(self.folder, self.n_rounds, self.ask_twice).decide(public, None)

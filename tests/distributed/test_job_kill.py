@@ -28,7 +28,7 @@ def folder(tmp_path):
         f"""
         method: dp-gd
         data: {{path: {path}/rows.zarr}}
-        params: {{classes: [0, 1], row_norm: 1.0, n_rounds: {N_ROUNDS}}}
+        params: {{classes: [0, 1], row_norm: 1.0, solver: {{n_rounds: {N_ROUNDS}}}}}
         budget: {{epsilon: 1.0, delta: 1.0e-6}}
         ledger: {path}/ledger.sqlite
         cluster: threads

@@ -12,6 +12,7 @@ import pytest
 from distributed import Client
 
 from dpdist import Dataset, Ledger, LogisticRegression
+from dpdist.central import GradientDescent
 from dpdist.engine.security import certificates_required
 from dpdist.engine.workers import connect
 from dpdist.errors import ClusterError
@@ -54,7 +55,7 @@ def fit(store, **options):
         row_norm=1.0,
         epsilon=1.0,
         delta=1e-6,
-        n_rounds=3,
+        solver=GradientDescent(n_rounds=3),
         random_state=0,
         ledger=Ledger(":memory:"),
         **options,
@@ -83,7 +84,7 @@ def test_a_job_names_its_certificates(cluster, ours, store, tmp_path):
     job = {
         "method": "dp-gd",
         "data": {"path": store},
-        "params": {"classes": [0, 1], "row_norm": 1.0, "n_rounds": 2},
+        "params": {"classes": [0, 1], "row_norm": 1.0, "solver": {"n_rounds": 2}},
         "budget": {"epsilon": 1.0, "delta": 1e-6},
         "ledger": str(tmp_path / "ledger.sqlite"),
         "cluster": ours.cluster(cluster.address),

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from sklearn.model_selection import GridSearchCV
 
 from dpdist import Budget, Dataset, Ledger, LogisticRegression
+from dpdist.central import GradientDescent
 from dpdist.cli import main
 from dpdist.data.ingestion import ingest
 from dpdist.errors import BudgetError, BudgetExceeded, DataError, LedgerError
@@ -31,7 +32,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fit(data: Dataset, **options) -> LogisticRegression:
-    fixed = {"classes": [0, 1], "row_norm": 1.0, "epsilon": 1.0, "delta": 1e-6, "n_rounds": 2, "cluster": "threads"}
+    fixed = {"classes": [0, 1], "row_norm": 1.0, "epsilon": 1.0, "delta": 1e-6, "cluster": "threads"}
+    fixed["solver"] = GradientDescent(2)
     return LogisticRegression(**fixed, **options).fit(data)
 
 
@@ -144,7 +146,7 @@ def test_a_table_that_is_ingested_again_goes_on_with_its_account(place):
 JOB = """
 method: dp-gd
 data: {path: rows.zarr, id: rows, account: %s}
-params: {classes: [0, 1], row_norm: 1.0, n_rounds: 2}
+params: {classes: [0, 1], row_norm: 1.0, solver: {GradientDescent: {n_rounds: 2}}}
 budget: {epsilon: 1.0, delta: 1.0e-6}
 output: %s
 """
@@ -191,7 +193,12 @@ def rows(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 def model(**options) -> LogisticRegression:
     return LogisticRegression(
-        classes=[0, 1], row_norm=1.0, epsilon=1.0, delta=1e-6, n_rounds=2, cluster="threads", **options
+        classes=[0, 1],
+        row_norm=1.0,
+        epsilon=1.0,
+        delta=1e-6,
+        cluster="threads",
+        **{"solver": GradientDescent(2), **options},
     )
 
 
@@ -213,7 +220,7 @@ def test_repeated_fits_of_unnamed_arrays_on_one_ledger_warn_and_say_how_they_wou
 
 
 def test_a_grid_search_warns_unless_its_ledger_names_the_account(place):
-    grid = {"n_rounds": [2, 3]}
+    grid = {"solver__n_rounds": [2, 3]}
     with pytest.warns(UserWarning, match=r"as in a grid search, ledger=Ledger\(path, account='survey-2026'\)"):
         GridSearchCV(model(ledger=Ledger("l.sqlite")), grid, cv=2).fit(*rows())
     ledger = Ledger("named.sqlite", account="survey-2026")

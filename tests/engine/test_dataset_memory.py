@@ -17,6 +17,7 @@ import zarr
 from click.testing import CliRunner, Result
 
 from dpdist import Budget, Dataset, Ledger, LogisticRegression
+from dpdist.central import GradientDescent
 from dpdist.cli import main
 from dpdist.engine.memory import NOTE, noted_head
 from dpdist.errors import BudgetExceeded, DataError, Forgotten
@@ -42,7 +43,8 @@ def place(request) -> Iterator[str]:
 
 
 def fit(data: Dataset, ledger: Ledger | str | None = None, **options) -> LogisticRegression:
-    fixed = {"classes": [0, 1], "row_norm": 1.0, "epsilon": 1.0, "delta": 1e-6, "n_rounds": 2, "cluster": "threads"}
+    fixed = {"classes": [0, 1], "row_norm": 1.0, "epsilon": 1.0, "delta": 1e-6, "cluster": "threads"}
+    fixed["solver"] = GradientDescent(2)
     return LogisticRegression(**fixed, ledger=ledger, **options).fit(data)
 
 
@@ -156,7 +158,7 @@ def test_a_ledger_in_memory_limits_no_stored_dataset_and_serves_none_that_is_lim
 JOB = """
 method: dp-gd
 data: {path: rows.zarr}
-params: {classes: [0, 1], row_norm: 1.0, n_rounds: 2}
+params: {classes: [0, 1], row_norm: 1.0, solver: {GradientDescent: {n_rounds: 2}}}
 budget: {epsilon: 1.0, delta: 1.0e-6}
 output: out
 """

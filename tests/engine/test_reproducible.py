@@ -14,12 +14,14 @@ import pytest
 from distributed import Client, LocalCluster
 
 from dpdist import Budget, Coordinator, Dataset, LogisticRegression
+from dpdist.central import GradientDescent, Sample
 from dpdist.engine import progress
 from dpdist.fitting.columns import features
 from tests.engine.conftest import ARRAYS, gradients
 
 FIT = {
-    "classes": [0, 1], "epsilon": 1.0, "delta": 1e-6, "row_norm": 1.0, "random_state": 5, "n_rounds": 4,
+    "classes": [0, 1], "epsilon": 1.0, "delta": 1e-6, "row_norm": 1.0, "random_state": 5,
+    "solver": GradientDescent(n_rounds=4),
 }  # fmt: skip
 
 
@@ -81,7 +83,7 @@ def test_partitions_in_another_order(rows, reference, monkeypatch):
 
 
 def test_poisson_batches(rows, tmp_path, cluster):
-    options = {"rows": "sample", "batch_rate": 0.1}
+    options = {"rows": Sample(0.1)}
     here = bits(Dataset.from_arrays(**rows), cluster="threads", **options)
     there = Dataset.from_arrays(tmp_path / "rows.zarr", partition_rows=1000, **rows)
     assert np.array_equal(bits(there, cluster=cluster, **options), here)

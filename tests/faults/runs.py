@@ -19,7 +19,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "central": {
         "method": "dp-gd",
         "arrays": {"X": "X", "y": "label"},
-        "params": {"classes": [0, 1], "row_norm": 4.0, "n_rounds": 6},
+        "params": {"classes": [0, 1], "row_norm": 4.0, "solver": {"n_rounds": 6}},
         "budget": {"epsilon": 1.0, "delta": 1e-6},
     },
     "local": {

@@ -171,7 +171,7 @@ def test_under_the_run_directory(place, disk, secrets, when, released):
     job = {
         "method": "dp-gd",
         "data": {"path": str(place / "labelled.zarr")},
-        "params": {"classes": [0, 1], "row_norm": 1.0, "n_rounds": 4},
+        "params": {"classes": [0, 1], "row_norm": 1.0, "solver": {"n_rounds": 4}},
         "budget": {"epsilon": 1.0, "delta": 1e-6},
         "ledger": str(place / "ledger.sqlite"),
         "output": str(disk.folder / "run"),

@@ -10,6 +10,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from dpdist import Dataset, Ledger, Minimizer, SampleAndAggregate
+from dpdist.central import ClippedMean
 from dpdist.constraints import ElasticNet, L2Ball
 from dpdist.errors import LedgerError
 from dpdist.identity import tagged
@@ -30,7 +31,7 @@ def ledger(tmp_path):
 
 def aggregate(ledger, read):
     return SampleAndAggregate(
-        Ridge(), parameters=read, n_blocks=20, radius=1.0, delta=1e-6, run_id="monday", ledger=ledger
+        Ridge(), parameters=read, combine=ClippedMean(20), radius=1.0, delta=1e-6, run_id="monday", ledger=ledger
     )
 
 
@@ -40,8 +41,9 @@ def minimizer(ledger, **parameters):
 
 def test_a_function_without_a_name_is_warned_of_and_not_resumed(dataset, ledger):
     model = aggregate(ledger, lambda fitted: fitted.coef_)
-    with pytest.warns(UserWarning, match=r"run_id='monday' cannot be resumed.*parameters has no tag"):
+    with pytest.warns(UserWarning, match=r"run_id='monday' cannot be resumed.*parameters has no tag") as caught:
         model.fit(dataset)
+    assert [warning.filename for warning in caught] == [__file__]
     with pytest.warns(UserWarning), pytest.raises(LedgerError, match="different plan"):
         aggregate(ledger, lambda fitted: fitted.coef_).fit(dataset)
 

@@ -31,11 +31,11 @@ pytestmark = pytest.mark.kubernetes
 
 N_ROUNDS = 160
 MANY = 6 * N_ROUNDS  # enough for what happens to the run to happen before its end
-LONG = ("--set", f"params.n_rounds={MANY}")
+LONG = ("--set", f"params.solver.n_rounds={MANY}")
 JOB = f"""
 method: dp-gd
 data: {{path: /data/rows.zarr}}
-params: {{classes: [0, 1], row_norm: 1.0, n_rounds: {N_ROUNDS}}}
+params: {{classes: [0, 1], row_norm: 1.0, solver: {{n_rounds: {N_ROUNDS}}}}}
 budget: {{epsilon: 1.0, delta: 1.0e-6}}
 """
 
@@ -109,7 +109,7 @@ def test_throughput(place, numbers):
     write_rows(str(place.data / "many.zarr"), n, 20, 24)
     for path in (place.data / "many.zarr", *(place.data / "many.zarr").rglob("*")):
         os.chown(path, USER, USER)
-    size = ("--set", f"params.n_rounds={rounds}", "--set")
+    size = ("--set", f"params.solver.n_rounds={rounds}", "--set")
     code, _, err = ended(place.submit("many", *size, "data.path=/data/many.zarr"))
     assert code == 0, err
     local = place.job.parent / "local.sqlite"

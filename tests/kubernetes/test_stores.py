@@ -30,7 +30,7 @@ PASSWORD = "of-the-ledger-4711"
 JOB = f"""
 method: dp-gd
 data: {{path: "{DATA}"}}
-params: {{classes: [0, 1], row_norm: 1.0, n_rounds: {N_ROUNDS}}}
+params: {{classes: [0, 1], row_norm: 1.0, solver: {{n_rounds: {N_ROUNDS}}}}}
 budget: {{epsilon: 1.0, delta: 1.0e-6}}
 """
 

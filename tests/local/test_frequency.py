@@ -15,7 +15,7 @@ from dpdist.data import Dataset
 from dpdist.errors import BudgetError
 from dpdist.kernels.hashes import hash_values
 from dpdist.local.categories import Category
-from dpdist.local.frequency_oracles import KRR, OLH, ORACLES, OUE, SUE, Hadamard, SubsetSelection
+from dpdist.local.frequency_oracles import KRR, OLH, ORACLES, OUE, SUE, UE, Hadamard, SubsetSelection
 from dpdist.local.levels import Levels
 from dpdist.local.protocol import LocalProtocol
 from dpdist.local.responses import krr_share, respond
@@ -78,7 +78,7 @@ def test_krr_is_exactly_private(size, epsilon):
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("kind", [SUE, OUE])
+@pytest.mark.parametrize("kind", [SUE, OUE, UE, lambda size, epsilon: UE(size, epsilon, p=0.6)])
 def test_unary_encodings_are_exactly_private(kind, epsilon):
     """All reports for 6 categories; the bits are Bernoulli exactly by the tests of `bernoulli_lanes`."""
     size = 6
@@ -105,6 +105,26 @@ def test_rounding_down_would_be_noticed(epsilon):
     _, q = OUE(2, epsilon).chances
     assert below < q <= below + Fraction(8, 2**53)
     assert_ldp([[1 - q, q], [q, 1 - q]], epsilon)
+
+
+def test_ue_has_two_probabilities_of_ones_own():
+    """Those of `OUE` and `SUE` are two of its choices; q may be larger than it has to be, not smaller."""
+    for epsilon in EPSILONS:
+        assert UE(5, epsilon, p=0.5).chances == OUE(5, epsilon).chances
+        p, q = SUE(5, epsilon).chances
+        own = UE(5, epsilon, p=float(p))
+        assert own.chances[0] == p and abs(own.chances[1] - q) < Fraction(1, 2**45)
+    report = UE(3, 4.0, p=0.9, q=0.3).randomise(np.zeros(20_000, dtype=np.int64), draws())[:, 0]
+    for bit, chance in enumerate((0.9, 0.3, 0.3)):
+        assert abs((report >> bit & 1).mean() - chance) < 6 * 0.5 / math.sqrt(20_000)
+    with pytest.raises(BudgetError, match=r"tell more than epsilon=1.0, at which q is 0.5246 at least"):
+        UE(5, 1.0, p=0.75, q=0.5)
+    for p, q in ((0.5, 0.5), (0.2, 0.3)):
+        with pytest.raises(BudgetError, match="q must lie below p"):
+            UE(5, 1.0, p, q)
+    for p, q in ((0.0, None), (1.0, None), (float("nan"), None), (0.5, -0.1)):
+        with pytest.raises(BudgetError, match="must lie between 0 and 1"):
+            UE(5, 1.0, p, q)
 
 
 def test_the_fair_coin_of_oue_is_used():

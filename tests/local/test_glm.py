@@ -16,6 +16,7 @@ from dpdist.kernels.copies import copies_gradient
 from dpdist.local import GeneralizedLinearModel, LogisticRegression
 from dpdist.local.aggregation import aggregate
 from dpdist.local.generalised_linear import MODELS, LogisticModel
+from dpdist.local.glm import Chebyshev
 from dpdist.local.glm_copies import RANGE, Copies, CopiesProtocol, copies_protocol
 from dpdist.local.questionnaire import Survey
 from dpdist.local.wire import encode
@@ -159,10 +160,10 @@ def test_any_record_sends_a_valid_report():
         reports = question.randomise({"X": X, "y": y}, SystemDraws())
         assert question.randomiser.valid(reports).all() and not values[[0, 1, 5, 6]].any()
         assert (np.abs(question.accumulate(reports, np.ones(3))) <= 8 * question.units).all()
-    for method in ("direction", "chebyshev"):
+    for method in ("direction", Chebyshev(n_rounds=2)):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            fitted = model(method=method, n_rounds=2, delta=1e-3).fit(X, y)
+            fitted = model(method=method, delta=1e-3).fit(X, y)
         assert np.isfinite(fitted.coef_).all() and np.linalg.norm(fitted.coef_) <= 3 * (1 + 1e-12)
 
 
@@ -177,12 +178,12 @@ def test_reports_of_devices_give_the_same_sum_at_the_published_point():
     assert (survey.protocol.accumulate(reports) != survey.protocol.accumulate(reports, w)).any()
 
 
-@pytest.mark.parametrize("method", ["direction", "chebyshev"])
+@pytest.mark.parametrize("method", ["direction", Chebyshev(n_rounds=4)], ids=["direction", "chebyshev"])
 @pytest.mark.parametrize("partition_rows", [1000, 9000])
 def test_coefficients_do_not_depend_on_the_partitions(method, partition_rows, tmp_path):
     X, y, _ = problem(9000, 3, 1.0, 0)
     stored = Dataset.from_arrays(tmp_path / "a.zarr", X=X, y=y, partition_rows=partition_rows)
-    options = {"method": method, "n_rounds": 4, "delta": 1e-6}
+    options = {"method": method, "delta": 1e-6}
     ours = model(**options, ledger=Ledger(":memory:")).fit(stored)
     assert (ours.coef_ == model(**options).fit(X, y).coef_).all()
 
@@ -192,7 +193,7 @@ def test_coefficients_do_not_depend_on_the_partitions(method, partition_rows, tm
 
 def test_groups_answer_once_and_the_points_are_kept():
     X, y, _ = problem(5000, 3, 1.0, 0)
-    fitted = model(method="chebyshev", n_rounds=7, **D6).fit(X, y)
+    fitted = model(method=Chebyshev(n_rounds=7), **D6).fit(X, y)
     assert len(fitted.history_) == 7 and not fitted.history_[0].any()
     assert (fitted.guarantee_.epsilon, fitted.guarantee_.delta) == (1.0, 1e-6)
     assert fitted.approximation_error_ == pytest.approx(0.067, abs=1e-3)
@@ -231,11 +232,11 @@ def test_errors_name_what_is_missing():
     with pytest.raises(MissingBound, match="label_bound is missing"):
         model(loss="poisson").fit(X, y)
     with pytest.raises(BudgetError, match="1 or 3"):
-        model(method="chebyshev", degree=2, **D6).fit(X, y)
+        model(method=Chebyshev(degree=2), **D6).fit(X, y)
     with pytest.raises(BudgetError, match="delta > 0"):
         model(method="chebyshev").fit(X, y)
     with pytest.raises(BudgetError, match="smaller n_rounds"):
-        model(method="chebyshev", n_rounds=101, **D6).fit(X, y)
+        model(method=Chebyshev(n_rounds=101), **D6).fit(X, y)
     with pytest.raises(BudgetError, match="'logistic', 'squared', 'poisson'"):
         model(loss="hinge").fit(X, y)
     with pytest.raises(BudgetError, match="GeneralisedLinear"):
@@ -271,5 +272,5 @@ def test_chebyshev_on_the_acceptance_table(n, seeds, limit):
 
 def test_at_degree_three_the_noise_wins():
     X, y, w = problem(100_000, 5, 3.0, 0)
-    fitted = model(method="chebyshev", degree=3, epsilon=4.0, **D6).fit(X, y)
+    fitted = model(method=Chebyshev(degree=3), epsilon=4.0, **D6).fit(X, y)
     assert excess(fitted.coef_, w) > 0.2

@@ -73,7 +73,7 @@ def test_any_record_sends_a_valid_report(kind):
 
 def test_features_are_public_and_their_number_follows_the_noise():
     def size(n: int, d: int, epsilon: float) -> int:
-        return model("statistics", epsilon=epsilon)._features(n, d).n_components
+        return model("statistics", epsilon=epsilon).protocol(n, d).statistic.features.n_components
 
     assert size(200_000, 1, 1.0) == 20 and size(200_000, 2, 4.0) == 40 and size(10**9, 50, 4.0) == 100
     assert size(50_000, 1, 1.0) == 16 and size(10, 1, 0.1) == 2

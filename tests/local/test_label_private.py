@@ -14,11 +14,11 @@ from dpdist.data import Dataset
 from dpdist.data.sparse_designs import sparse_design
 from dpdist.errors import BudgetError
 from dpdist.local import SparseRegression, label_private, simulate
-from dpdist.local.label_private import Label, LabelPasses, LabelPlan
+from dpdist.local.label_private import Label, LabelLasso, LabelPasses, LabelThresholding
 from dpdist.local.links import Wave
 from dpdist.local.reports import Reports
 from dpdist.local.scalars import OneBit
-from dpdist.local.sparse_rounds import Setting
+from dpdist.local.sparse_rounds import General
 from dpdist.pipeline.job import load_job
 from dpdist.pipeline.run import run_job
 from dpdist.privacy.accounting import gdp_epsilon
@@ -39,8 +39,10 @@ def error(model: SparseRegression, truth: np.ndarray) -> float:
     return float(np.linalg.norm(model.coef_ - truth) / np.linalg.norm(truth))
 
 
-def setting(n: int, d: int, k: int = 2, **more) -> Setting:
-    return Setting(n, d, k, 1.0, 0.0, **{"noise_bound": 0.05, "design": "sign", **more})
+def decided(n: int, d: int, k: int = 2, **more):
+    """The method of a fit."""
+    parameters = {"private": "label", "noise_bound": 0.05, "design": "sign", **more}
+    return SparseRegression(k, **parameters)._method_for(n, d)
 
 
 @pytest.mark.parametrize("link", ["identity", "wave"])
@@ -56,7 +58,7 @@ def test_labels_are_in_their_domain(link):
 
 def test_a_report_does_not_depend_on_the_features():
     """Only the server's sum does; a report with another x is the same bit for bit."""
-    protocol = LabelPlan(setting(1000, 3), "iht").protocols[0]
+    protocol = decided(1000, 3).protocols[0]
     rng = np.random.default_rng(0)
     y = rng.normal(size=1000)
     made = [
@@ -74,7 +76,7 @@ def test_sums_are_those_of_the_reports(kind):
     rng = np.random.default_rng(1)
     X = np.sign(rng.normal(size=(3000, 4))) if kind == "sign" else rng.normal(size=(3000, 4))
     y = X @ [0.6, 0.0, 0.0, -0.8]
-    protocol = LabelPlan(setting(3000, 4, design=kind), "iht").protocols[0]
+    protocol = decided(3000, 4, design=kind).protocols[0]
     block = {"X": X, "y": y}
 
     def draws():
@@ -116,7 +118,10 @@ def test_no_sums_without_reports():
     data, _ = design(2000, 5, 1, 0)
     with pytest.raises(BudgetError, match="fidelity"):
         SparseRegression(1, private="label", noise_bound=0.05, fidelity="sum").fit(data)
-    gaussian = {"reports": "gaussian", "delta": 1e-6}  # whose sums have a law, but not their products with features
+    gaussian = {
+        "method": LabelThresholding(reports="gaussian"),
+        "delta": 1e-6,
+    }  # whose sums have a law, but not their products with features
     with pytest.raises(BudgetError, match="fidelity"):
         SparseRegression(1, private="label", noise_bound=0.05, fidelity="sum", **gaussian).fit(data)
 
@@ -126,9 +131,9 @@ PLANS = {
     "lasso": {"method": "lasso"},
     "general": {"design": "general"},
     "inverted": {"link": "wave"},
-    "gradient": {"link": "wave", "link_mode": "gradient"},
-    "gaussian": {"reports": "gaussian", "delta": 1e-6},
-    "one-bit": {"reports": "one-bit"},
+    "gradient": {"link": "wave", "method": LabelThresholding(link_mode="gradient")},
+    "gaussian": {"method": LabelLasso(reports="gaussian"), "delta": 1e-6},
+    "one-bit": {"method": LabelThresholding(reports="one-bit")},
 }
 
 
@@ -148,7 +153,7 @@ def test_partitions_change_nothing(name):
 def test_passes_read_the_same_reports():
     """With steps of length 0 the point never moves: twenty passes have to bring the same sum twenty times."""
     data, _ = design(10_000, 6, 1, 3)
-    protocol = LabelPlan(setting(10_000, 6), "iht").protocols[0]
+    protocol = decided(10_000, 6).protocols[0]
     rows = data.read(0, 10_000)
     query = LabelPasses(protocol, "report", 20, 10_000, 1, 1.0, 0.0)
     seen = []
@@ -172,7 +177,7 @@ def test_passes_end_where_the_moments_do(monkeypatch):
     passes = SparseRegression(2, **parameters).fit(data)
     assert len(passes.releases_) == 1 and passes.releases_[0].value.shape == (20, 30)
     assert error(packed, truth) < 0.03 and error(passes, truth) < 0.03
-    general = SparseRegression(2, **{**parameters, "design": "general", "eigenvalues": (0.8, 1.2)}).fit(data)
+    general = SparseRegression(2, **{**parameters, "design": General(eigenvalues=(0.8, 1.2))}).fit(data)
     assert error(general, truth) < 0.03
 
 
@@ -181,7 +186,7 @@ def test_almost_no_noise_at_a_large_epsilon():
         data, truth = design(5000, 20, 3, 5, link=link)
         model = SparseRegression(
             3, private="label", design="sign", noise_bound=0.05, label_bound=30.0 if mode == "gradient" else 4.0,
-            link=link, link_mode=mode, epsilon=40.0, random_state=0,
+            link=link, method=LabelThresholding(link_mode=mode), epsilon=40.0, random_state=0,
         ).fit(data)  # fmt: skip
         assert error(model, truth) < 0.01
 
@@ -195,11 +200,11 @@ def test_the_clip_is_what_protects():
 
 
 def test_labels_are_clipped_by_public_numbers():
-    plan = LabelPlan(setting(1000, 5, link=Wave(), link_mode="gradient"), "iht")
+    plan = decided(1000, 5, link=Wave(), method=LabelThresholding(link_mode="gradient"))
     assert plan.bound == pytest.approx(1 + 2 * 9 + 0.05) and plan.in_passes
-    assert LabelPlan(setting(1000, 5, link=Wave()), "iht").bound == pytest.approx(2 + 0.05 / 7)
-    assert LabelPlan(setting(1000, 5, reports="one-bit"), "iht").protocols[0].randomiser == OneBit(1, 1.0)
-    plan = LabelPlan(setting(10_000, 5), "iht")
+    assert decided(1000, 5, link=Wave()).bound == pytest.approx(2 + 0.05 / 7)
+    assert decided(1000, 5, method=LabelThresholding(reports="one-bit")).protocols[0].randomiser == OneBit(1, 1.0)
+    plan = decided(10_000, 5)
     assert plan.std == pytest.approx(2.05 * 2.071 / 100, rel=1e-3)
 
 
@@ -268,7 +273,7 @@ def test_a_limit_about_rows_is_not_emptied_by_a_guarantee_about_labels(act):
 
 
 def simulate_labels(dataset: Dataset, ledger: Ledger) -> None:
-    simulate(LabelPlan(setting(1000, 3), "iht").protocols[0], dataset, ledger=ledger, cluster="threads")
+    simulate(decided(1000, 3, method=LabelThresholding()).protocols[0], dataset, ledger=ledger, cluster="threads")
 
 
 @pytest.mark.parametrize("said_by", ["the limit", "the dataset", "nobody"])
@@ -292,7 +297,7 @@ def test_an_account_about_labels_pays_epsilon_for_them(said_by):
 
 def test_a_query_of_labels_needs_a_run_that_says_so():
     data = Dataset.from_arrays(**unread(1000, 3))
-    protocol = LabelPlan(setting(1000, 3), "iht").protocols[0]
+    protocol = decided(1000, 3, method=LabelThresholding()).protocols[0]
     with Coordinator(data, Budget(1.0), arrays=dict.fromkeys(("X", "y"), np.asarray), cluster="threads") as run:
         item = run.plan([Item("labels", Reported(protocol.cost))])["labels"]
         with pytest.raises(BudgetError, match="charged for all data, and Reports protects the label"):

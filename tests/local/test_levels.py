@@ -11,11 +11,14 @@ from dpdist.errors import BudgetError, DataError
 from dpdist.local import Mean
 from dpdist.local.entries import Ball, Box
 from dpdist.local.levels import Leveled, Levels
-from dpdist.local.mean import SCALARS, VECTORS
 from dpdist.local.protocol import LocalProtocol
+from dpdist.local.scalars import Hybrid, LaplaceScalar, OneBit, Piecewise
+from dpdist.local.vectors import Hemisphere, PrivUnit, PrivUnitG
 from dpdist.privacy.draws import StreamDraws
 
 LEVELS = (0.5, 2.0, 4.0)
+SCALARS = {"hybrid": Hybrid, "one-bit": OneBit, "piecewise": Piecewise, "laplace": LaplaceScalar}
+VECTORS = {"privunit": PrivUnit, "privunitg": PrivUnitG, "hemisphere": Hemisphere}
 KINDS = SCALARS | VECTORS
 
 

@@ -17,6 +17,13 @@ from dpdist import Dataset
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.local import Mean
 from dpdist.local.l1_mean import Projected, denoise, n_projections
+from dpdist.local.mean_methods import (
+    GaussianProjected,
+    GaussianReports,
+    HybridReports,
+    OneBitReports,
+    SampledCoordinates,
+)
 from dpdist.privacy.ledger import Ledger
 
 D6 = {"delta": 1e-6}
@@ -29,17 +36,17 @@ KINDS = {
     "box": ("box", "auto", 5, {"low": -1.0, "high": 3.0}),
     "box/one column": ("box", "auto", 1, {"low": -1.0, "high": 3.0}),
     "box/one-bit": ("box", "one-bit", 5, {"low": -1.0, "high": 3.0}),
-    "box/two": ("box", "auto", 5, {"low": -1.0, "high": 3.0, "n_sampled": 2}),
+    "box/two": ("box", SampledCoordinates(n_sampled=2), 5, {"low": -1.0, "high": 3.0}),
     "l2": ("l2", "auto", 5, {"radius": 6.0}),
     "l2/one column": ("l2", "auto", 1, {"radius": 3.0}),
     "l2/many": ("l2", "auto", 60, {"radius": 20.0}),
     "l2/privunitg": ("l2", "privunitg", 5, {"radius": 6.0}),
     "l2/hemisphere": ("l2", "hemisphere", 5, {"radius": 6.0}),
     "l2/gaussian": ("l2", "gaussian", 5, {"radius": 6.0, **D6}),
-    "heavy-tailed": ("heavy-tailed", "auto", 1, {"scale": 30.0}),
-    "heavy-tailed/vector": ("heavy-tailed", "auto", 5, {"scale": 30.0}),
-    "heavy-tailed/one-bit": ("heavy-tailed", "one-bit", 5, {"scale": 30.0}),
-    "heavy-tailed/gaussian": ("heavy-tailed", "gaussian", 5, {"scale": 30.0, **D6}),
+    "heavy-tailed": ("heavy-tailed", HybridReports(scale=30.0), 1, {}),
+    "heavy-tailed/vector": ("heavy-tailed", HybridReports(scale=30.0), 5, {}),
+    "heavy-tailed/one-bit": ("heavy-tailed", OneBitReports(scale=30.0), 5, {}),
+    "heavy-tailed/gaussian": ("heavy-tailed", GaussianReports(scale=30.0), 5, D6),
 }
 
 
@@ -75,7 +82,7 @@ def test_the_mean_is_within_the_stated_error(kind):
     assert model.mean_.shape == (d,) and model.n_features_in_ == d and model.fidelity_ == "report"
 
 
-@pytest.mark.parametrize("kind", [k for k in KINDS if KINDS[k][1] == "gaussian"])
+@pytest.mark.parametrize("kind", [k for k in KINDS if "gaussian" in k])
 def test_sums_instead_of_reports(kind):
     domain, method, d, public = KINDS[kind]
     X = rows(20_000, d)
@@ -143,7 +150,8 @@ def test_wrong_parameters_are_refused_before_any_row_is_read():
         ({"domain": "box"}, MissingBound),
         ({"domain": "box", "low": 1.0, "high": 0.0}, MissingBound),
         ({"domain": "box", "low": math.nan, "high": 0.0}, BudgetError),
-        ({"domain": "box", "low": 0.0, "high": 1.0, "n_sampled": 7}, BudgetError),
+        ({"domain": "box", "low": 0.0, "high": 1.0, "method": SampledCoordinates(n_sampled=7)}, BudgetError),
+        ({"domain": "box", "low": 0.0, "high": 1.0, "method": OneBitReports(scale=1.0)}, BudgetError),
         ({"domain": "box", "low": 0.0, "high": 1.0, "epsilon": 0.0}, BudgetError),
         ({"domain": "interval", "low": 0.0, "high": 1.0}, DataError),
         ({"domain": "l2"}, MissingBound),
@@ -260,9 +268,8 @@ def test_projected_means_are_as_good_as_in_the_tables():
     X, mean = sparse(50_000, 2000, 2, 0)  # without spread, so it is the same for all seeds
     for seed in range(5):
         model = Mean(
-            "l1", "projected-gaussian", radius=1.0, l1_radius=1.0, epsilon=2.0, delta=1e-6, random_state=seed,
-            projection_seed=seed,
-        ).fit(X)  # fmt: skip
+            "l1", GaussianProjected(seed=seed), radius=1.0, l1_radius=1.0, epsilon=2.0, delta=1e-6, random_state=seed
+        ).fit(X)
         errors.append(np.linalg.norm(model.mean_ - mean))
     assert np.mean(errors) < 0.14
 

@@ -14,6 +14,7 @@ from dpdist.errors import BudgetError, BudgetExceeded, DataError
 from dpdist.kernels.truncation import HardClip
 from dpdist.local.categories import Category
 from dpdist.local.entries import Ball, Box
+from dpdist.local.glm import Chebyshev
 from dpdist.local.protocol import LocalProtocol
 from dpdist.local.reports import Reports
 from dpdist.local.scalars import OneBit
@@ -168,8 +169,9 @@ def test_whoever_owns_two_rows_is_refused_before_anything_is_said_of_their_numbe
     units = {"unit": "user", "max_rows_per_unit": 2, **how}
     data = Dataset.from_arrays(X=numbers(10), y=np.ones(10), **units)
     codes = Dataset.from_arrays(X=np.arange(10), **units)
+    descent = Chebyshev(n_rounds=99)
     for model, dataset in (
-        (local.LogisticRegression(classes=[0, 1], radius=1.0, row_norm=1.0, epsilon=1.0, delta=0.9, n_rounds=99), data),
+        (local.LogisticRegression(descent, classes=[0, 1], radius=1.0, row_norm=1.0, epsilon=1.0, delta=0.9), data),
         (local.Mean(low=0.0, high=1.0, epsilon=1.0), data),
         (local.HeavyHitters(n_bits=32, step_bits=1, epsilon=1.0), codes),
         (local.Histogram(n_categories=10, epsilon=1.0), codes),

@@ -16,6 +16,7 @@ from dpdist.errors import BudgetError, BudgetExceeded, DataError, MissingBound
 from dpdist.local import LinearRegression
 from dpdist.local.feature_maps import Mapped
 from dpdist.local.labelled import LabelledRow
+from dpdist.local.regression import ProjectedRecords
 from dpdist.privacy.accounting import gdp_delta
 from dpdist.privacy.budget import Budget
 from dpdist.privacy.draws import SystemDraws
@@ -25,7 +26,7 @@ KINDS = {
     "public-covariance": {},
     "statistics": {},
     "projected": {"delta": 1e-7},
-    "projected/few": {"delta": 1e-7, "n_projections": 3},
+    "projected/few": {"delta": 1e-7, "method": ProjectedRecords(n_projections=3)},
 }
 
 
@@ -42,7 +43,7 @@ def problem(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 def model(kind: str, **changes):
     options = {"row_norm": 1.0, "label_bound": 1.0, "epsilon": 2.0, "random_state": 0, **KINDS[kind], **changes}
-    return LinearRegression(kind.partition("/")[0], **options)
+    return LinearRegression(**{"method": kind, **options})
 
 
 def excess(fitted: LinearRegression, w: np.ndarray, seed: int = 1000) -> float:
@@ -138,7 +139,7 @@ def test_auto_goes_by_public_rows_and_says_why():
     without = LinearRegression(row_norm=1.0, label_bound=1.0, random_state=0).fit(X, y)
     assert (with_rows.method_, without.method_) == ("public-covariance", "statistics")
     assert with_rows.method_reason_ != without.method_reason_
-    assert isinstance(model("public-covariance")._protocol("public-covariance", 9, 4).statistic, LabelledRow)
+    assert isinstance(model("public-covariance").protocol(9, 4).statistic, LabelledRow)
     assert with_rows.alpha_ == pytest.approx(with_rows.standard_error_ * math.sqrt(2 * math.log(8)))
     assert clone(with_rows).get_params() == with_rows.get_params()
     assert LinearRegression(row_norm=1.0, label_bound=1.0).plan(100, 4)

@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from dpdist.data import Dataset
+from dpdist.data import Dataset, Units
 from dpdist.data.sparse_designs import hard_instance, sparse_design
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.local import SparseRegression, simulate
+from dpdist.local.label_private import LabelThresholding
 from dpdist.local.links import Wave
 from dpdist.local.protocol import LocalProtocol
 from dpdist.local.residuals import BallResiduals, BoxResiduals, Selected, selection
 from dpdist.local.second_moments import JointStatistics
-from dpdist.local.sparse_rounds import Descent, Setting
+from dpdist.local.sparse_rounds import General, IterativeThresholding, Marginal, TwoPhase
+from dpdist.local.sparse_statistics import FromStatistics, WithPublicDesign
 from dpdist.local.vectors import GaussianVector, best_vector
 
 ROWS = {
@@ -151,17 +153,17 @@ METHODS = {
     "iht, signs": {"method": "iht", "design": "sign"},
     "iht, dense": {"method": "iht", "design": "isotropic"},
     "iht, general": {"method": "iht"},
-    "iht, gradient": {"method": "iht", "design": "sign", "link": "wave", "link_mode": "gradient"},
+    "iht, gradient": {"method": IterativeThresholding(link_mode="gradient"), "design": "sign", "link": "wave"},
     "iht, inverted": {"method": "iht", "design": "sign", "link": Wave(8.0)},
-    "iht, hemisphere": {"method": "iht", "design": "sign", "reports": "hemisphere", "n_rounds": 3},
-    "marginal": {"method": "marginal", "design": "isotropic", "reports": "coordinates"},
+    "iht, hemisphere": {"method": IterativeThresholding(reports="hemisphere", n_rounds=3), "design": "sign"},
+    "marginal": {"method": Marginal(reports="coordinates"), "design": "isotropic"},
     "two-phase": {"method": "two-phase", "design": "sign"},
     "two-phase, general": {"method": "two-phase"},
     "statistics": {"method": "statistics"},
-    "statistics, soft": {"method": "statistics", "threshold": "soft"},
-    "statistics, gaussian": {"method": "statistics", "threshold": None, "reports": "gaussian", "delta": 1e-6},
+    "statistics, soft": {"method": FromStatistics(threshold="soft")},
+    "statistics, gaussian": {"method": FromStatistics("gaussian", "none"), "delta": 1e-6},
     "heavy": {"method": "statistics", "label_moment": (1.45, 2.0)},
-    "public": {"method": "public-covariance", "design": "isotropic", "threshold": "soft"},
+    "public": {"method": WithPublicDesign(threshold="soft"), "design": "isotropic"},
     "one feature": {"method": "auto", "n_nonzero": 9},
 }
 
@@ -179,7 +181,8 @@ def test_every_method_asks_each_user_once_at_epsilon(name):
     parameters = {"n_nonzero": 2, "noise_bound": 0.1, "epsilon": 1.5, **METHODS[name]}
     model = SparseRegression(**parameters, random_state=3, cluster="threads").fit(X, y)
     assert model.coef_.shape == (d,) and np.isfinite(model.coef_).all()
-    assert model.threshold is None or np.count_nonzero(model.coef_) <= max(2, 6 * (model.threshold == "soft"))
+    threshold = getattr(model.method, "threshold", "auto")
+    assert threshold == "none" or np.count_nonzero(model.coef_) <= max(2, 6 * (threshold == "soft"))
     expected = (1.5, 1e-6 if "gaussian" in name else 0.0)
     assert (model.guarantee_.epsilon, model.guarantee_.delta) == expected and model.guarantee_.model == "local"
     assert "all data of any one row" in model.guarantee_.text
@@ -197,12 +200,17 @@ def test_every_method_asks_each_user_once_at_epsilon(name):
     assert outlook.predicted_error > 0
 
 
+def decided(n: int, d: int, n_nonzero: int = 2, **parameters):
+    """The method of a fit to signs."""
+    parameters = {"noise_bound": 0.05, "design": "sign", "epsilon": 1.0, **parameters}
+    return SparseRegression(n_nonzero, **parameters)._method_for(n, d)
+
+
 def test_what_auto_decides():
     def found(n, d, *, public=False, k=2, **parameters):
         model = SparseRegression(k, noise_bound=0.05, **parameters)
-        model._check_parameters()
-        method, plan = model._decided(n, d, public)
-        return method, len(plan.protocols)
+        method = model._decided(model._public(n, d, Units()), **({"public_X": np.ones((30, d))} if public else {}))
+        return method.name, len(method.protocols)
 
     assert found(10**5, 32, design="sign") == ("iht", 4)
     assert found(10**5, 32, design="sign", epsilon=0.5) == ("iht", 1)
@@ -211,24 +219,21 @@ def test_what_auto_decides():
     assert found(10**5, 60) == ("two-phase", 2)
     assert found(10**5, 60, public=True) == ("public-covariance", 1)
     assert found(10**5, 32, design="sign", private="label") == ("iht", 1)
-    plan = SparseRegression(2, noise_bound=0.05, design="sign")._decided(10**5, 32, False)[1]
-    assert plan.reason.startswith("4 rounds")
+    assert decided(10**5, 32).reason.startswith("4 rounds")
 
 
 def test_clips_shrink_with_the_predicted_error():
-    setting = Setting(10**6, 32, 2, 1.0, 0.0, noise_bound=0.1, design="sign")
-    bounds = Descent.of(setting).bounds
+    bounds = decided(10**6, 32, noise_bound=0.1, method="iht").bounds
     assert bounds[0] == pytest.approx(2.1) and list(bounds) == sorted(bounds, reverse=True)
     assert bounds[1] == pytest.approx(1.1) and bounds[3] >= 0.1
-    assert Descent.of(Setting(10**3, 32, 2, 1.0, 0.0, noise_bound=0.1, design="sign", n_rounds=3)).bounds == (2.1,) * 3
+    assert decided(10**3, 32, noise_bound=0.1, method=IterativeThresholding(n_rounds=3)).bounds == (2.1,) * 3
 
 
 @pytest.mark.parametrize("reports", ["coordinates", "vector", "hemisphere"])
 def test_the_noise_is_as_predicted(reports):
     """Of coefficients that are 0, before thresholding: 64 of them, 20 times; 12 % are 6 standard errors."""
     data, truth = design(4000, 65, 1, seed=0)
-    setting = Setting(4000, 65, 1, 1.0, 0.0, noise_bound=0.05, design="sign", reports=reports)
-    plan = Descent.of(setting, n_rounds=1)
+    plan = decided(4000, 65, n_nonzero=1, method=Marginal(reports=reports))
     protocol = plan.protocols[0]
     found = [simulate(protocol, data, state=np.zeros(65), random_state=seed).estimate for seed in range(20)]
     noise = np.array(found)[:, truth == 0]
@@ -240,7 +245,13 @@ def test_without_noise_it_is_iterative_hard_thresholding():
     """At a large epsilon (the rest is clipping, sampling of coordinates and rounding)."""
     data, truth = design(40_000, 8, 2, seed=4, design="gaussian", noise_std=0.05)
     model = SparseRegression(
-        2, "iht", design="isotropic", noise_bound=0.05, row_norm=8.0, epsilon=60.0, n_rounds=4, random_state=0
+        2,
+        IterativeThresholding(n_rounds=4),
+        design="isotropic",
+        noise_bound=0.05,
+        row_norm=8.0,
+        epsilon=60.0,
+        random_state=0,
     ).fit(data)
     assert error(model, truth) < 0.02
 
@@ -255,7 +266,7 @@ def test_public_rows_remove_the_bias_of_the_clip():
     from_array.fit(data, public_X=public.read(0, 100_000)["X"])
     assert np.allclose(from_array.coef_, model.coef_)
     known = 0.5 ** np.abs(np.subtract.outer(range(4), range(4)))
-    biased = SparseRegression(2, **parameters, covariance=known, epsilon=16.0, random_state=0).fit(data)
+    biased = SparseRegression(2, **parameters, design=General(covariance=known), epsilon=16.0, random_state=0).fit(data)
     assert error(biased, truth) > 0.2  # the clipped rows are no instrument for the covariance of the others
     with pytest.raises(MissingBound, match="public_X"):
         SparseRegression(2, **parameters).fit(data)
@@ -266,7 +277,7 @@ def test_public_rows_remove_the_bias_of_the_clip():
 def test_the_printed_radius_is_biased_at_any_number_of_users():
     """With a residual clip of C in the place of 2 R + C only the direction of the gradient is left."""
     data, truth = design(200_000, 8, 2, seed=7)
-    parameters = {"method": "iht", "design": "sign", "n_rounds": 8, "epsilon": 8.0, "random_state": 0}
+    parameters = {"method": IterativeThresholding(n_rounds=8), "design": "sign", "epsilon": 8.0, "random_state": 0}
     printed = SparseRegression(2, **parameters, label_bound=0.05).fit(data)
     ours = SparseRegression(2, **parameters, noise_bound=0.05).fit(data)
     assert error(printed, truth) > 0.4 > 0.02 > error(ours, truth)
@@ -275,7 +286,7 @@ def test_the_printed_radius_is_biased_at_any_number_of_users():
 def test_sums_have_the_distribution_of_reports():
     """For Gaussian reports, whose sums have an exact law: mean and noise of 12 fits each."""
     data, truth = design(20_000, 3, 1, seed=8, design="gaussian", noise_std=0.1)
-    parameters = {"method": "statistics", "threshold": None, "reports": "gaussian", "delta": 1e-6, "noise_bound": 0.1}
+    parameters = {"method": FromStatistics("gaussian", "none"), "delta": 1e-6, "noise_bound": 0.1}
     found = {}
     for fidelity in ("report", "sum"):
         model = SparseRegression(1, **parameters, epsilon=4.0, fidelity=fidelity)
@@ -293,14 +304,15 @@ WRONG = {
     "private": {"private": "features"},
     "design": {"design": "signs"},
     "link": {"link": "exp"},
-    "a link": {"link": math.exp},
-    "eigenvalues": {"eigenvalues": (2.0, 1.0)},
+    "link must be": {"link": math.exp},
+    "eigenvalues": {"design": General(eigenvalues=(2.0, 1.0))},
     "label_moment": {"label_moment": 2.0},
     "n_nonzero": {"n_nonzero": 0},
-    "delta": {"reports": "gaussian"},
-    "covariance": {"covariance": np.eye(3)},
-    "coordinates": {"method": "statistics", "reports": "coordinates"},
-    "threshold": {"threshold": "firm"},
+    "delta": {"method": TwoPhase(reports="gaussian")},
+    "covariance": {"design": General(covariance=np.eye(3))},
+    "coordinates": {"method": FromStatistics(reports="coordinates")},
+    "for private='record'": {"method": LabelThresholding()},
+    "threshold": {"method": FromStatistics(threshold="firm")},
     "epsilon": {"epsilon": 0.0},
 }
 
@@ -308,7 +320,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_parameters_are_named(name):
     parameters = {"n_nonzero": 2, "noise_bound": 0.1, **WRONG[name]}
-    with pytest.raises((BudgetError, MissingBound), match=name.split()[-1]):
+    with pytest.raises((BudgetError, MissingBound), match=name):
         SparseRegression(**parameters).plan(1000, 5)
 
 
@@ -341,7 +353,7 @@ def public(seed):
 
 QUICK = {
     "ldp-iht": (100_000, 32, 2, {}, {"method": "iht", **SIGNS}, 0.042),
-    "ldp-iht by vectors": (100_000, 32, 2, {}, {"method": "iht", "reports": "vector", **SIGNS}, 0.10),
+    "ldp-iht by vectors": (100_000, 32, 2, {}, {"method": IterativeThresholding(reports="vector"), **SIGNS}, 0.10),
     "ldp-two-phase": (100_000, 32, 2, {}, {"method": "two-phase", **SIGNS}, 0.045),
     "auto": (100_000, 32, 2, {}, SIGNS, 0.042),
 }
@@ -354,7 +366,7 @@ SLOW = {
     "ldp-iht-nonlinear": (1_000_000, 32, 2, {"link": "wave"}, {"method": "iht", "link": "wave", **SIGNS}, 0.041),
     "ldp-iht-general": (
         500_000, 20, 2, {"design": "gaussian", "correlation": 0.5, "noise_std": 0.5},
-        {"method": "iht", "eigenvalues": (1 / 3, 3.0), **GENERAL}, 0.60,
+        {**GENERAL, "method": "iht", "design": General(eigenvalues=(1 / 3, 3.0))}, 0.60,
     ),
     "nldp-sparse-lr": (1_000_000, 5, 2, AR, {"method": "statistics", **GENERAL}, 0.12),
     "nldp-sparse-lr-public": (1_000_000, 20, 2, AR, {"method": "public-covariance", **GENERAL}, 0.11),

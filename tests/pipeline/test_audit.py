@@ -23,8 +23,8 @@ def test_a_method_leaks_no_more_than_it_claims(name):
     delta = ("budget.delta=0.01",) if METHODS[name].guarantee != "epsilon" else ()
     epsilon = 1.0 if name == "saa-nrs" else 10.0  # its combination is proved private up to 1
     settings = [f"budget.epsilon={epsilon}", *delta]
-    if "n_rounds" in load_job(PIPELINES / f"{name}.yaml").params:
-        settings.append("params.n_rounds=1")  # all of the budget into one, which shows a fault best
+    if getattr(load_job(PIPELINES / f"{name}.yaml").params.get("solver"), "n_rounds", None) is not None:
+        settings.append("params.solver.n_rounds=1")  # all of the budget into one, which shows a fault best
     job = load_job(PIPELINES / f"{name}.yaml", tuple(settings))
     record = audit_job(job, n_runs=60, n_rows=50)
     assert not record["contradicted"], record

@@ -10,6 +10,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from dpdist import LogisticRegression
+from dpdist.central import SVRG, GradientDescent
 from dpdist.data import synthetic
 from dpdist.losses import Huber, Logistic
 from dpdist.pipeline import figures
@@ -28,7 +29,7 @@ job:
   params: {classes: [0, 1], row_norm: 1.0, fit_intercept: false}
   budget: {epsilon: 1.0, delta: 1.0e-4}
 series:
-  - {label: plain, set: {method: dp-gd, params.n_rounds: 4}}
+  - {label: plain, set: {method: dp-gd, params.solver.n_rounds: 4}}
   - {label: accelerated, set: {method: dp-agd}}
 panels:
   - {title: privacy, x: passes, lines: {key: budget.epsilon, values: [0.5, 1.0]}}
@@ -78,7 +79,12 @@ def test_the_eight_figures_are_there():
         ("metric: gap", "metric: gaap", "line 2: metric: unknown metric 'gaap'; did you mean 'gap'"),
         ("title: A test", "titel: A test", "line 1: titel: unknown key; did you mean 'title'"),
         ("method: dp-gd,", "method: dp-gdd,", "line 9: method: unknown method 'dp-gdd'"),
-        ("params.n_rounds: 4", "params.n_rouds: 4", "line 9: params.n_rouds: .*did you mean 'n_rounds'"),
+        (
+            "params.solver.n_rounds: 4",
+            "params.solver.n_rouds: 4",
+            "line 9: params.solver.n_rouds: .*did you mean 'n_rounds'",
+        ),
+        ("params.solver.n_rounds: 4", "params.n_rounds: 4", "line 9: params.n_rounds: .*write solver"),
         ("row_norm: 1.0", "row_norm: wide", "line 6: params.row_norm: expected a number"),
         ("fit_intercept: false", "fit_intercept: true", "line 6: params.fit_intercept: set it to false"),
         ("{generate: logit}", "{path: rows.zarr}", "line 5: data.path: .*known truth"),
@@ -122,8 +128,8 @@ def test_a_figure_is_drawn_and_its_numbers_are_those_of_the_runs(path, tmp_path)
     # one of them by hand
     data, _ = synthetic.logit(2000, 3, random_state=1)
     model = LogisticRegression(
-        classes=[0, 1], row_norm=1.0, fit_intercept=False, epsilon=0.5, delta=1e-4, n_rounds=4, random_state=1,
-        ledger=None, cluster="threads", solver="gradient",
+        classes=[0, 1], row_norm=1.0, fit_intercept=False, epsilon=0.5, delta=1e-4, random_state=1,
+        ledger=None, cluster="threads", solver=GradientDescent(n_rounds=4),
     ).fit(data.read(0, 2000)["X"], data.read(0, 2000)["y"])  # fmt: skip
     rows = data.read(0, 2000)
     X, y = rows["X"], np.where(rows["y"] == 1, 1.0, -1.0)
@@ -193,14 +199,15 @@ def test_errors_along_a_run_end_with_the_model():
     data, _ = synthetic.logit(3000, 4)
     rows = data.read(0, 3000)
     common = {"classes": [0, 1], "row_norm": 1.0, "fit_intercept": False, "epsilon": 1.0, "delta": 1e-5}
-    for options in ({"rows": "sample", "n_rounds": 60}, {"solver": "svrg", "n_rounds": 2}, {"solver": "accelerated"}):
+    short = {"rows": "sample", "solver": GradientDescent(n_rounds=60)}
+    for options in (short, {"solver": SVRG(n_rounds=2)}, {"solver": "accelerated"}):
         model = LogisticRegression(**common, random_state=0, cluster="threads", **options).fit(rows["X"], rows["y"])
         points = along(model)
         passes = [point[0] for point in points]
         assert passes == sorted(passes) and points[-1][2] is model and np.all(points[0][2].coef_ == 0)
         assert 2 < len(points) <= 41
     # the mean of the last half: after the last gradient it is nearly what is returned
-    sampled = LogisticRegression(**common, rows="sample", n_rounds=60, random_state=0, cluster="threads")
+    sampled = LogisticRegression(**common, **short, random_state=0, cluster="threads")
     points = along(sampled.fit(rows["X"], rows["y"]))
     step = np.abs(sampled.history_[-1] - sampled.history_[-2]).max()
     assert np.abs(points[-2][2].coef_ - sampled.coef_).max() < step

@@ -176,8 +176,9 @@ def test_numbers_are_numbers_in_every_notation(load, written, read):
 def test_whole_numbers_may_be_written_as_powers_of_ten(load):
     job = load(TEXT.replace("1000", "1e3"))
     assert job.data["n"] == 1000 and isinstance(job.data["n"], int)
-    job = load(with_(params__n_rounds=12.0, params__row_norm=2))
-    assert job.params["n_rounds"] == 12 and isinstance(job.params["n_rounds"], int)
+    job = load(with_(params__solver={"n_rounds": 12.0}, params__row_norm=2))
+    n_rounds = job.params["solver"].n_rounds
+    assert n_rounds == 12 and isinstance(n_rounds, int)
     assert isinstance(job.params["row_norm"], float)
 
 
@@ -372,7 +373,30 @@ BROKEN = {
     "number is true": (with_(params__row_norm=True), "params.row_norm", "expected a number or null, got true"),
     "number is a mapping": (with_(params__row_norm={"a": 1}), "params.row_norm", "got the mapping {a}"),
     "null is no number": (with_(params__alpha=None), "params.alpha", "expected a number, got null"),
-    "half a round": (with_(params__n_rounds=2.5), "params.n_rounds", "expected a whole number or null, got 2.5"),
+    "half a round": (
+        with_(params__solver={"n_rounds": 2.5}),
+        "params.solver.n_rounds",
+        "expected a whole number or null, got 2.5",
+    ),
+    "no round": (with_(params__solver={"n_rounds": 0}), "params.solver.n_rounds", "n_rounds must be a whole number"),
+    "unknown way to combine": (with_(params__solver={"combine": "first"}), "params.solver.combine", "'tail-average'"),
+    "parameter of a solver": (with_(params__n_rounds=3), "params.n_rounds", "write solver: {n_rounds: 3}"),
+    "parameter of a gradient": (
+        with_(params__clip_norm=0.5),
+        "params.clip_norm",
+        "it belongs to gradient; write gradient: {clip_norm: 0.5}",
+    ),
+    "parameter of another solver": (
+        with_(params__solver={"batch_rate": 0.5}),
+        "params.solver.batch_rate",
+        "unknown",
+    ),
+    "another solver": (with_(params__solver={"SVRG": {}}), "params.solver.SVRG", "unknown field of GradientDescent"),
+    "misspelled field of a solver": (
+        with_(params__solver={"GradientDescent": {"n_rouds": 3}}),
+        "params.solver.GradientDescent.n_rouds",
+        "did you mean 'n_rounds'?",
+    ),
     "too large for a number": (with_(params__row_norm=10**350), "params.row_norm", "expected a number"),
     "truth in quotes": (with_(params__fit_intercept="true"), "params.fit_intercept", "expected true or false"),
     "truth is a number": (with_(params__fit_intercept=1), "params.fit_intercept", "expected true or false, got 1"),
@@ -559,8 +583,6 @@ def test_repeated_keys_are_refused(problems):
         ("  row_norm: 1", "params.classes", "line 6"),
         ("  classes: [0, 1]\n  row_norm: -1", "params.row_norm", "line 8"),
         ("  row_norm: 1\n  classes: [0]", "params.classes", "line 8"),
-        ("  row_norm: 1\n  classes: [0, 1]\n  n_rounds: 0", "params.n_rounds", "line 9"),
-        ("  row_norm: 1\n  classes: [0, 1]\n  combine: first", "params.combine", "line 9"),
         ("  row_norm: 1\n  classes: [0, 1]\n  neighbours: add", "params.neighbours", "line 9"),
         ("  row_norm: 1\n  classes: [0, 1]\n  neighbours: add-or-remove-one", "params.neighbours", "line 9"),
         ("  row_norm: 1\n  classes: [0, 1]\n  l1_ratio: 2", "params.l1_ratio", "line 9"),

@@ -66,7 +66,7 @@ def test_released_values_are_kept_in_the_journal_and_the_charge_in_the_ledger(jo
 def test_a_killed_run_finds_its_values_in_the_store(job_file, job, bucket, tmp_path):
     """kill -9 in the middle, resumed: what was drawn stays, the rest is drawn, and another resume changes nothing."""
     journal = f"{bucket}/journal"
-    words = ("run", job_file, "--set", "params.n_rounds=150", "--set", f"journal={journal}")
+    words = ("run", job_file, "--set", "params.solver.n_rounds=150", "--set", f"journal={journal}")
     process = start(*words)
     while len(drawn := in_store(journal)) < 5:
         assert process.poll() is None
@@ -79,7 +79,7 @@ def test_a_killed_run_finds_its_values_in_the_store(job_file, job, bucket, tmp_p
     assert process.returncode == 0, said
     values, arrays = in_store(journal), contents(tmp_path / "out" / "released.zarr")
     assert len(values) > 150 and drawn.items() <= values.items()
-    assert run_job(job("params.n_rounds=150", f"journal={journal}"), resume=True)["run_id"] == record["run_id"]
+    assert run_job(job("params.solver.n_rounds=150", f"journal={journal}"), resume=True)["run_id"] == record["run_id"]
     assert in_store(journal) == values and contents(tmp_path / "out" / "released.zarr") == arrays
     (run,) = charges(tmp_path / "ledger.sqlite")
     assert run.run_id == record["run_id"]

@@ -98,7 +98,7 @@ def test_what_another_version_left_among_the_arrays_goes(job, out, s3_server):
 
 def test_a_killed_run_goes_on(job_file, job, out, s3_server, tmp_path):
     """A process, kill -9 in the middle, and the next one: the same run, one charge, what was drawn stays."""
-    words = ("run", job_file, "--set", "params.n_rounds=400")
+    words = ("run", job_file, "--set", "params.solver.n_rounds=400")
     process = start(*words)
     assert process.stderr is not None
     for line in process.stderr:

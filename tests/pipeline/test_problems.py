@@ -7,6 +7,7 @@ import pytest
 import zarr
 
 from dpdist import LinearRegression, LinearSVC, LogisticRegression, Minimizer
+from dpdist.central import ClipNorm
 from dpdist.data import synthetic
 from dpdist.errors import DataError
 from dpdist.pipeline.problems import PROBLEMS
@@ -108,11 +109,11 @@ def test_regression_counts_half_the_squared_distance():
         ("logit", {"labels": [-1, 1]}, Minimizer(row_norm=1.0, epsilon=1.0, delta=1e-6, random_state=0)),
         ("logit", {"labels": [5, 2]}, LogisticRegression(**{**CLASSIFIER, "classes": [2, 5]})),
         ("multiclass", {}, LogisticRegression(**{**CLASSIFIER, "classes": [0, 1, 2]})),
-        ("linear", {}, LinearRegression(row_norm=1.0, clip_norm=1.0, epsilon=1.0, delta=1e-6, random_state=0)),
+        ("linear", {}, LinearRegression(row_norm=1.0, gradient=ClipNorm(1.0), epsilon=1.0, delta=1e-6, random_state=0)),
         (
             "linear",
             {},
-            Minimizer("squared", row_norm=1.0, clip_norm=1.0, epsilon=1.0, delta=1e-6, random_state=0),
+            Minimizer("squared", row_norm=1.0, gradient=ClipNorm(1.0), epsilon=1.0, delta=1e-6, random_state=0),
         ),
     ],
 )

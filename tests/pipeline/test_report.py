@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from dpdist import LinearRegression, LogisticRegression
+from dpdist.central import GradientDescent
 from dpdist.cli.report import command
 from dpdist.fitting.representation import fitted_html
 from dpdist.html import number
@@ -133,7 +134,9 @@ def test_noise_of_a_direct_release_becomes_whiskers(run):
 
 
 def test_columns_and_classes_name_the_coefficients():
-    model, dataset = fit(LogisticRegression, 2_000, 3, classes=[0, 1, 2], n_rounds=4, random_state=0)
+    model, dataset = fit(
+        LogisticRegression, 2_000, 3, classes=[0, 1, 2], solver=GradientDescent(n_rounds=4), random_state=0
+    )
     changed = record(model, dataset)
     changed["dataset"]["columns"] = {"X": ["age", "height", "weight"]}
     changed["asked"]["params"]["classes"] = ["red", "green", "blue"]
@@ -305,7 +308,7 @@ def pages(run, arrays, sampled, fitted, tmp_path_factory):
         **run,
         "dataset": {**run["dataset"], "columns": {"X": [f"a rather long column name {i}" for i in range(12)]}},
     }
-    regression, _ = fit(LinearRegression, 5_000, 5, loss="huber", n_rounds=3, random_state=0)
+    regression, _ = fit(LinearRegression, 5_000, 5, loss="huber", solver=GradientDescent(n_rounds=3), random_state=0)
     notebook = "".join(f"<p>{shown._repr_html_()}</p>" for shown in (fitted[1], fitted[0].plan_, regression.guarantee_))
     texts = {
         "few": render(named, arrays),

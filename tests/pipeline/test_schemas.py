@@ -28,6 +28,8 @@ RUN = jsonschema.Draft202012Validator(schema("run"))
 
 ONLY_THE_LOADER_KNOWS = {
     "field out of range",  # ranges of losses, penalties and constraints are in their classes
+    "no round",  # those of solvers as well
+    "unknown way to combine",
     "too large for a number",  # JSON numbers have no largest one
 }
 

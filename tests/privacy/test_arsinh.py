@@ -19,6 +19,7 @@ from scipy.special import logsumexp
 from scipy.stats import kstest
 
 from dpdist import Budget, Coordinator, Dataset, Ledger, Mean
+from dpdist.central import TrimmedMean
 from dpdist.central.robust_queries import ColumnSum, TrimmedColumnSum, TrimmedGradientSum
 from dpdist.errors import BudgetError
 from dpdist.fitting.columns import features
@@ -218,11 +219,12 @@ EPSILON, DELTA = 4.0, 1e-2
 
 def test_a_trimmed_mean_is_as_private_as_claimed():
     """Of three rows one moves from end to end: the sum moves by as much as its bound, which is at its largest."""
-    recipe = Mean("trim", scale=1.0, epsilon=EPSILON, delta=DELTA)._recipe(3, 1)
+    model = Mean(TrimmedMean(1.0), epsilon=EPSILON, delta=DELTA)
+    (line,), mechanism = model._method_for(3, 1).lines(), model.plan(3, 1)["sum"].mechanism
 
     def run(value: float) -> float:
-        total = recipe.query.summarise({"X": np.array([[-1.0], [value], [1.0]])}, None, None)
-        return float(recipe.plan["sum"].mechanism.release(recipe.query.statistic(total)[0], 1.0, SystemBits())[0])
+        total = line.query.summarise({"X": np.array([[-1.0], [value], [1.0]])}, None, None)
+        return float(mechanism.release(line.query.statistic(total)[0], 1.0, SystemBits())[0])
 
     result = audit_two_point(lambda: run(-1.0), lambda: run(1.0), 800, DELTA, SURE)
     assert result.epsilon_lower <= EPSILON
@@ -232,7 +234,7 @@ def test_a_trimmed_mean_is_as_private_as_claimed():
 def test_the_scale_of_the_noise_is_nowhere_to_be_seen():
     ledger = Ledger(":memory:")
     dataset = Dataset.from_arrays(X=np.random.default_rng(0).normal(size=(500, 2)))
-    model = Mean("trim", scale=10.0, epsilon=1.0, delta=1e-5, ledger=ledger).fit(dataset)
+    model = Mean(TrimmedMean(10.0), epsilon=1.0, delta=1e-5, ledger=ledger).fit(dataset)
     assert math.isnan(model.releases_[0].noise_std)
     record = ledger.history(dataset.id)[0].releases[0]
     assert record.noise_std == math.inf and record.mechanism == "ArsinhNormal"

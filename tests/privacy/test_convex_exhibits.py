@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from dpdist import Minimizer
+from dpdist.central import SVRG, AcceleratedMirror, Katyusha
 from dpdist.constraints import L2Ball
 from dpdist.losses import Logistic
 from dpdist.privacy.audit import audit_two_point, two_point_bound
@@ -53,9 +54,9 @@ def test_accelerated_mirror_descent_that_returns_an_exact_step_is_caught():
 
 
 OURS = {
-    "svrg": {"solver": "svrg", "n_rounds": 2, "n_inner": 3},
-    "katyusha": {"solver": "katyusha", "n_rounds": 1, "n_inner": 4},
-    "accelerated-mirror": {"solver": "accelerated-mirror", "n_rounds": 3, "constraint": L2Ball(1.0)},
+    "svrg": {"solver": SVRG(n_rounds=2, n_inner=3, batch_rate=0.1, step_size=1.0)},
+    "katyusha": {"solver": Katyusha(n_rounds=1, n_inner=4, batch_rate=0.1, step_size=1.0)},
+    "accelerated-mirror": {"solver": AcceleratedMirror(n_rounds=3, step_size=1.0), "constraint": L2Ball(1.0)},
 }
 
 
@@ -63,8 +64,8 @@ OURS = {
 def test_ours_pass(name):
     def run(sign):
         model = Minimizer(
-            Logistic(), epsilon=EPSILON, delta=DELTA, row_norm=1.0, fit_intercept=False, step_size=1.0,
-            batch_rate=0.1, cluster="threads", **OURS[name],
+            Logistic(), epsilon=EPSILON, delta=DELTA, row_norm=1.0, fit_intercept=False, cluster="threads",
+            **OURS[name],
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # delta is 1/n, for the sake of a small test

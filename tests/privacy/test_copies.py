@@ -21,6 +21,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dpdist import Budget, Dataset, Ledger, LogisticRegression
+from dpdist.central import GradientDescent
 from dpdist.cli import main
 from dpdist.errors import BudgetExceeded, Forgotten, LedgerError
 from dpdist.pipeline.job import load_job
@@ -92,7 +93,8 @@ def table(path: str | None, **options) -> Dataset:
 
 
 def fit(data: Dataset, **options) -> LogisticRegression:
-    fixed = {"classes": [0, 1], "row_norm": 1.0, "epsilon": 1.0, "delta": 1e-6, "n_rounds": 2, "cluster": "threads"}
+    fixed = {"classes": [0, 1], "row_norm": 1.0, "epsilon": 1.0, "delta": 1e-6, "cluster": "threads"}
+    fixed["solver"] = GradientDescent(2)
     return LogisticRegression(**fixed, **options).fit(data)
 
 
@@ -104,7 +106,7 @@ def spent(account: str) -> float:
 JOB = """
 method: dp-gd
 data: {{path: {data}}}
-params: {{classes: [0, 1], row_norm: 1.0, n_rounds: 2}}
+params: {{classes: [0, 1], row_norm: 1.0, solver: {{GradientDescent: {{n_rounds: 2}}}}}}
 budget: {{epsilon: 1.0, delta: 1.0e-6}}
 output: {output}
 """

@@ -24,6 +24,7 @@ from click.testing import CliRunner
 
 import dpdist
 from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, Mean, SampleAndAggregate
+from dpdist.central import Attention, ClippedColumns, ClippedMean, GradientDescent, PerturbedOutput
 from dpdist.cli import main
 from dpdist.data.schema import ATTRIBUTE
 from dpdist.engine.progress import watching
@@ -223,13 +224,13 @@ def compare(
 
 
 SHORT: dict[str, tuple[str, ...]] = {
-    "saa-clipmean": ("params.n_blocks=20", "params.alpha=1.0", "params.radius=1e-5"),
-    "saa-nrs": ("params.n_blocks=20", "params.alpha=1.0", "params.radius=1e-5"),
-    "dp-svrg": ("params.n_rounds=2", "params.n_inner=3", "params.batch_rate=0.8"),
-    "dp-svrgpp": ("params.n_rounds=2", "params.n_inner=1", "params.batch_rate=0.8"),
-    "dp-katyusha": ("params.n_rounds=2", "params.n_inner=3", "params.batch_rate=0.8"),
-    "dp-sgd": ("params.n_rounds=3", "params.batch_rate=0.8"),
-    "rgd-catoni-stoch": ("params.n_rounds=3", "params.batch_rate=0.8"),
+    "saa-clipmean": ("params.combine.n_blocks=20", "params.alpha=1.0", "params.radius=1e-5"),
+    "saa-nrs": ("params.combine.n_blocks=20", "params.alpha=1.0", "params.radius=1e-5"),
+    "dp-svrg": ("params.solver.n_rounds=2", "params.solver.n_inner=3", "params.solver.batch_rate=0.8"),
+    "dp-svrgpp": ("params.solver.n_rounds=2", "params.solver.n_inner=1", "params.solver.batch_rate=0.8"),
+    "dp-katyusha": ("params.solver.n_rounds=2", "params.solver.n_inner=3", "params.solver.batch_rate=0.8"),
+    "dp-sgd": ("params.solver.n_rounds=3", "params.rows.rate=0.8"),
+    "rgd-catoni-stoch": ("params.solver.n_rounds=3", "params.rows.rate=0.8"),
     "out-pert": (),
     "obj-pert": (),
 }
@@ -244,7 +245,7 @@ BY_POSITION = {"dp-svrg", "dp-svrgpp", "dp-katyusha"} | {
 
 def method(name: str, **more: Any) -> Callable[..., Any]:
     """The estimator of a registered method, short."""
-    settings = SHORT.get(name, ("params.n_rounds=3",) if METHODS[name].estimators[0] != "Mean" else ())
+    settings = SHORT.get(name, ("params.solver.n_rounds=3",) if METHODS[name].estimators[0] != "Mean" else ())
     job = load_job(JOBS / f"{name}.yaml", settings)
     return lambda **managed: make_estimator(job, **managed, **more)
 
@@ -289,12 +290,12 @@ def test_other_ways_to_fit(relation: str, layout: str, tmp_path: Path, seen: See
     common: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "n_public": 120, "neighbours": relation}
     logistic = {"row_norm": 1.0, "alpha": 0.1, **common}
     for i, make in enumerate((
-        lambda **k: LogisticRegression(classes=[0, 1, 2], n_rounds=2, **logistic, **k),
+        lambda **k: LogisticRegression(classes=[0, 1, 2], solver=GradientDescent(2), **logistic, **k),
         lambda **k: LogisticRegression(classes=[0, 1], **logistic, **k),
-        lambda **k: LogisticRegression(classes=[0, 1], solver="output", n_rounds=300, **logistic, **k),
+        lambda **k: LogisticRegression(classes=[0, 1], solver=PerturbedOutput(300), **logistic, **k),
         lambda **k: LinearRegression(loss="huber", **logistic, **k),
-        lambda **k: Mean("clip", scale=1.0, **{**common, "delta": 0.0}, **k),
-        lambda **k: Mean("clip", scale=1.0, n_nonzero=2, **{**common, "delta": 0.0}, **k),
+        lambda **k: Mean(ClippedColumns(1.0), **{**common, "delta": 0.0}, **k),
+        lambda **k: Mean(ClippedColumns(1.0), n_nonzero=2, **{**common, "delta": 0.0}, **k),
     )):  # fmt: skip
         folder = tmp_path / str(i)
         folder.mkdir()
@@ -302,8 +303,8 @@ def test_other_ways_to_fit(relation: str, layout: str, tmp_path: Path, seen: See
         assert "error" not in public and 0 < worst <= 1, (i, public.get("error"), worst)
 
 
-@pytest.mark.parametrize("combine", ["clipped-mean", "attention"])
-def test_one_row_more_of_one_owner_turns_no_other_block_around(combine: str, tmp_path: Path, seen: Seen) -> None:
+@pytest.mark.parametrize("combine", [ClippedMean(400, 1), Attention(400)], ids=lambda combine: combine.name)
+def test_one_row_more_of_one_owner_turns_no_other_block_around(combine: Any, tmp_path: Path, seen: Seen) -> None:
     """400 blocks that all answer the other way round if rows move up by one place.
 
     That moved the sum by 171 times its sensitivity when a dataset had as many rows as its owners had.
@@ -325,8 +326,8 @@ def test_one_row_more_of_one_owner_turns_no_other_block_around(combine: str, tmp
         done = CliRunner().invoke(main, [*command.split(), "--dataset-id", "one"])
         assert done.exit_code == 0, done.output
         dataset = Dataset.open(of_one_edition(folder / "rows"))
-        model = {"radius": 2.0, "delta": 1e-6, "n_blocks": n_blocks, "n_rounds": 1, "fit_intercept": False}
-        found.append(fit(lambda **k: SampleAndAggregate(combine=combine, **model, **k), dataset, folder, seen))  # noqa: B023
+        model = {"combine": combine, "radius": 2.0, "delta": 1e-6, "fit_intercept": False}
+        found.append(fit(lambda **k: SampleAndAggregate(**model, **k), dataset, folder, seen))  # noqa: B023
     one, two = found
     assert one.public == two.public and "error" not in one.public
     (a,), (b,) = one.answers, two.answers
@@ -343,8 +344,8 @@ ledger: {folder}/ledger.sqlite
 output: {folder}/run
 """
 ASKED: dict[str, tuple[str, dict[str, Any]]] = {
-    "dp-gd": ("LogisticRegression", {"classes": [0, 1], "row_norm": 1.0, "n_rounds": 2, "n_public": 150}),
-    "saa-clipmean": ("SampleAndAggregate", {"radius": 1.0, "n_blocks": 10}),
+    "dp-gd": ("LogisticRegression", {"classes": [0, 1], "row_norm": 1.0, "solver": {"n_rounds": 2}, "n_public": 150}),
+    "saa-clipmean": ("SampleAndAggregate", {"radius": 1.0, "combine": {"n_blocks": 10}}),
 }
 
 

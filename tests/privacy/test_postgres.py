@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from dpdist import Dataset, LogisticRegression, patience
+from dpdist.central import GradientDescent
 from dpdist.cli import main
 from dpdist.engine.progress import Charged, Event, Loading, Released, watching
 from dpdist.errors import BudgetExceeded, Fenced, LedgerError, Unavailable
@@ -164,7 +165,14 @@ def test_a_killed_job_leaves_each_charge_whole_or_absent(server):
 
 def fit(path: str, data: Dataset, **parameters) -> LogisticRegression:
     model = LogisticRegression(
-        classes=[0, 1], row_norm=1.0, n_rounds=6, epsilon=1.0, delta=1e-6, random_state=0, ledger=path, **parameters
+        classes=[0, 1],
+        row_norm=1.0,
+        solver=GradientDescent(n_rounds=6),
+        epsilon=1.0,
+        delta=1e-6,
+        random_state=0,
+        ledger=path,
+        **parameters,
     )
     return model.fit(data)
 
@@ -338,7 +346,7 @@ def test_a_server_that_is_full_is_waited_for(server):
 JOB = """
 method: dp-gd
 data: {{path: {data}, id: restart}}
-params: {{classes: [0, 1], row_norm: 1.0, n_rounds: 6}}
+params: {{classes: [0, 1], row_norm: 1.0, solver: {{n_rounds: 6}}}}
 budget: {{epsilon: 1.0, delta: 1.0e-6}}
 ledger: {ledger}
 output: {output}

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from dpdist import Dataset, Ledger, LinearRegression
+from dpdist.central import ClipNorm, GradientDescent, Sample
 from dpdist.central.queries import GradientSum
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.sampling import Batch
@@ -21,6 +22,7 @@ from dpdist.privacy import mechanisms
 from dpdist.privacy.accounting import gdp_mu
 from dpdist.privacy.audit import audit_two_point
 from dpdist.privacy.journal import RunJournal
+from tests.central.objects import objects
 
 EPSILON, DELTA = 4.0, 1e-2
 SURE = 1 - 1e-6
@@ -29,7 +31,7 @@ N_RETRIES = 6
 SOLVERS = {
     "dp-gd": {"solver": "gradient"},
     "dp-agd": {"solver": "accelerated"},
-    "dp-sgd": {"solver": "gradient", "rows": "sample", "combine": "tail-average", "batch_rate": 1.0},
+    "dp-sgd": {"solver": "gradient", "rows": Sample(1.0), "combine": "tail-average"},
 }
 
 
@@ -38,8 +40,8 @@ def transcript(label: float, **options) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # delta is large here on purpose: it makes mu large and faults visible
         model = LinearRegression(
-            clip_norm=1.0, row_norm=1.0, fit_intercept=False, step_size=0.1, cluster="threads",
-            **{"epsilon": EPSILON, "delta": DELTA, "n_rounds": 3, **options},
+            gradient=ClipNorm(1.0), row_norm=1.0, fit_intercept=False, cluster="threads",
+            **objects(**{"epsilon": EPSILON, "delta": DELTA, "n_rounds": 3, "step_size": 0.1, **options}),
         ).fit(np.ones((1, 1)), np.array([label]))  # fmt: skip
     return float(sum(release.value[0] for release in model.releases_))
 
@@ -70,7 +72,7 @@ def test_an_unclipped_row_is_caught(monkeypatch):
     assert audit(**SOLVERS["dp-gd"]).mu_lower > gdp_mu(EPSILON, DELTA)
 
 
-def retried(label: float, **options) -> float:
+def retried(label: float) -> float:
     """The mean over several runs under one run id, as an attacker would take it."""
     ledger = Ledger(":memory:")
     dataset = Dataset.from_arrays(X=np.ones((1, 1)), y=np.array([label]))
@@ -79,8 +81,8 @@ def retried(label: float, **options) -> float:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = LinearRegression(
-                clip_norm=1.0, row_norm=1.0, fit_intercept=False, step_size=0.1, cluster="threads", epsilon=EPSILON,
-                delta=DELTA, n_rounds=1, ledger=ledger, run_id="run", **options,
+                solver=GradientDescent(n_rounds=1, step_size=0.1), gradient=ClipNorm(1.0), row_norm=1.0,
+                fit_intercept=False, cluster="threads", epsilon=EPSILON, delta=DELTA, ledger=ledger, run_id="run",
             ).fit(dataset)  # fmt: skip
         values.append(model.releases_[0].value[0])
     return float(np.mean(values))
@@ -101,7 +103,7 @@ def test_a_second_noise_on_retry_is_caught(monkeypatch):
     assert audit(retried, 250).mu_lower > gdp_mu(EPSILON, DELTA)
 
 
-SAMPLED = {**SOLVERS["dp-sgd"], "batch_rate": 0.1, "n_rounds": 2, "epsilon": 1.0, "delta": 1e-3}
+SAMPLED = {**SOLVERS["dp-sgd"], "rows": Sample(0.1), "n_rounds": 2, "epsilon": 1.0, "delta": 1e-3}
 
 
 def test_a_poisson_batch_is_as_private_as_claimed():

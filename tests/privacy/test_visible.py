@@ -15,6 +15,7 @@ import pytest
 import zarr
 
 from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression
+from dpdist.central import SVRG, AcceleratedMirror, ClipNorm, GradientDescent, Sample
 from dpdist.constraints import L1Ball
 from dpdist.data.schema import ATTRIBUTE
 from dpdist.engine import workers
@@ -70,16 +71,18 @@ CHANGES = [nan_row, huge_row, infinite_row, all_nan, one_class, undeclared_label
 MODELS = {
     "logistic": lambda **k: LogisticRegression(classes=[0, 1], **k),
     "accelerated": lambda **k: LogisticRegression(classes=[0, 1], solver="accelerated", **k),
-    "sampled": lambda **k: LogisticRegression(classes=[0, 1], rows="sample", n_rounds=10, batch_rate=0.1, **k),
+    "sampled": lambda **k: LogisticRegression(
+        classes=[0, 1], rows=Sample(0.1), solver=GradientDescent(n_rounds=10), **k
+    ),
     # the noise of a difference is a function of released values; with steps that long its bound is always the largest
     "svrg": lambda **k: LogisticRegression(
-        classes=[0, 1], solver="svrg", n_rounds=2, n_inner=4, batch_rate=0.1, step_size=1e9, **k
+        classes=[0, 1], solver=SVRG(n_rounds=2, n_inner=4, batch_rate=0.1, step_size=1e9), **k
     ),
     "mirror": lambda **k: LogisticRegression(
-        classes=[0, 1], solver="accelerated-mirror", constraint=L1Ball(5.0), n_rounds=5, **k
+        classes=[0, 1], solver=AcceleratedMirror(n_rounds=5), constraint=L1Ball(5.0), **k
     ),
-    "three classes": lambda **k: LogisticRegression(classes=[0, 1, 2], n_rounds=3, **k),
-    "squared": lambda **k: LinearRegression(clip_norm=1.0, **k),
+    "three classes": lambda **k: LogisticRegression(classes=[0, 1, 2], solver=GradientDescent(n_rounds=3), **k),
+    "squared": lambda **k: LinearRegression(gradient=ClipNorm(1.0), **k),
 }
 
 

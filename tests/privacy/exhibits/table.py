@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from dpdist import Ledger, Minimizer
+from dpdist.central import SVRG, AcceleratedMirror, Katyusha
+from dpdist.central.linear_method import LinearMethod
 from dpdist.central.robust_queries import ColumnSum, TrimmedColumnSum
-from dpdist.constraints import L2Ball
+from dpdist.constraints import Constraint, L2Ball
 from dpdist.kernels.truncation import SoftTruncation
 from dpdist.pipeline.audit import CONFIDENCE, lower_bounds
 from dpdist.privacy.accounting import eps_for_rho, gdp_mu
@@ -87,15 +89,15 @@ def _printed_mirror(which: int) -> np.ndarray:
     return convex.printed_accelerated_mirror(_rows(which), *CONVEX, 2000, np.random.default_rng(which))[:, 1]
 
 
-def _fits(count: int = 150, **options: Any) -> Run:
+def _fits(solver: LinearMethod, constraint: Constraint | None = None) -> Run:
     """The sum of the second coordinates of all releases, in units of their noise."""
 
     def run(which: int) -> np.ndarray:
         scores = []
-        for _ in range(count):
+        for _ in range(150):
             model = Minimizer(
-                "logistic", epsilon=CONVEX[0], delta=CONVEX[1], row_norm=1.0, fit_intercept=False, step_size=1.0,
-                cluster="threads", ledger=Ledger(":memory:"), **options,
+                "logistic", constraint=constraint, solver=solver, epsilon=CONVEX[0], delta=CONVEX[1], row_norm=1.0,
+                fit_intercept=False, cluster="threads", ledger=Ledger(":memory:"),
             )  # fmt: skip
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the delta is large for the number of rows
@@ -210,15 +212,15 @@ def _minimisers(kind: type[ObjectivePerturbation]) -> Run:
 EXHIBITS = (
     Exhibit(
         "dp-svrg", "seed 000, Algorithm 3.1.1", "a step reads one row, with the noise of a mean over all", *CONVEX,
-        _printed_svrg, _fits(solver="svrg", n_rounds=2, n_inner=3, batch_rate=0.1),
+        _printed_svrg, _fits(SVRG(n_rounds=2, n_inner=3, batch_rate=0.1, step_size=1.0)),
     ),
     Exhibit(
         "dp-katyusha", "seed 000, Algorithm 3.1.2", "no noise at all", *CONVEX,
-        _printed_katyusha, _fits(solver="katyusha", n_rounds=1, n_inner=4, batch_rate=0.1),
+        _printed_katyusha, _fits(Katyusha(n_rounds=1, n_inner=4, batch_rate=0.1, step_size=1.0)),
     ),
     Exhibit(
         "dp-accmd", "seed 000, Algorithm 3.1.4", "returns a point made of exact gradients", *CONVEX,
-        _printed_mirror, _fits(solver="accelerated-mirror", n_rounds=3, constraint=L2Ball(1.0)),
+        _printed_mirror, _fits(AcceleratedMirror(n_rounds=3, step_size=1.0), constraint=L2Ball(1.0)),
     ),
     Exhibit(
         "trim-mean-ss", "seed 000, Algorithm 3.2.6", "the scale of the noise follows the range of all entries",

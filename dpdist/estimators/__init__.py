@@ -1,0 +1,1 @@
+"""What every estimator shares, written once on top of `dpdist.method`."""

@@ -1,0 +1,157 @@
+"""Parameters that are objects with parameters of their own: ``solver=FrankWolfe(n_rounds=40)``.
+
+A name is the object with its defaults. ``set_params(solver__n_rounds=40)`` puts another object in the place of the old
+one, because these are frozen: scikit-learn would set the attribute of the old one. What nobody reads is refused, with
+who would read it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from sklearn.base import BaseEstimator
+
+from dpdist.errors import BudgetError
+from dpdist.method import Choice
+
+Offered = Mapping[str, type[Choice]]
+"""What a parameter may be, by name."""
+
+
+def chosen(parameter: str, value: Any, offered: Offered, auto: bool = True) -> Any:
+    """The object that a parameter stands for; ``"auto"`` stays, for the estimator to decide, if it can.
+
+    Raises
+    ------
+    BudgetError
+        For a name that is not known, and for an object of another kind.
+    """
+    if isinstance(value, str):
+        if value == "auto" and auto:
+            return value
+        if value in offered:
+            return offered[value]()
+        near = difflib.get_close_matches(value, offered, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        names = ", ".join(map(repr, ["auto", *offered] if auto else offered))
+        raise BudgetError(f"{parameter}={value!r} is not known; {hint}choose one of {names}")
+    if not isinstance(value, tuple(offered.values())):
+        hint = f"; write {value.__name__}()" if isinstance(value, type) and value in offered.values() else ""
+        if isinstance(value, Choice) and type(value).parameter:
+            hint = f", which is for {type(value).parameter}="
+        raise BudgetError(
+            f"{parameter} takes a name or an object: {_names(offered)}, or for example {_example(offered)}; got "
+            f"{value!r}{hint}"
+        )
+    return value
+
+
+def readers(parameter: str, offered: Offered) -> list[str]:
+    """The classes that have a parameter of that name."""
+    return sorted({kind.__name__ for kind in offered.values() if parameter in kind.parameters()})
+
+
+class ChoosesObjects(BaseEstimator):
+    """An estimator some of whose parameters are objects, which `get_params` looks into and `set_params` replaces.
+
+    Attributes
+    ----------
+    offers : mapping
+        What each of these parameters may be.
+    """
+
+    offers: ClassVar[Mapping[str, Offered]] = {}
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> ChoosesObjects:
+        """Refuse a parameter that belongs to one of the objects in words that say so."""
+        unknown = [name for name in kwargs if name not in cls._get_param_names()]
+        for name in unknown:
+            if says := cls._who_reads(name, kwargs[name]):
+                raise TypeError(f"{cls.__name__} has no parameter {name!r}: {says}")
+        return super().__new__(cls)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """All parameters; with ``deep`` those of objects as well, as ``solver__n_rounds``."""
+        found: dict[str, Any] = super().get_params(deep=deep)
+        if deep:
+            for name, value in list(found.items()):
+                found |= {f"{name}__{field}": getattr(value, field) for field in _fields(value)}
+        return found
+
+    def set_params(self, **params: Any) -> ChoosesObjects:
+        """Set parameters; those of objects, as ``solver__n_rounds``, after plain ones."""
+        plain = {name: value for name, value in params.items() if "__" not in name}
+        nested: dict[str, dict[str, Any]] = {}
+        others = {}
+        for name, value in params.items():
+            owner, _, field = name.partition("__")
+            if not field:
+                continue
+            present = plain.get(owner, getattr(self, owner, None))
+            if self._offered(owner) or _fields(present):
+                nested.setdefault(owner, {})[field] = value
+            else:
+                others[name] = value
+        super().set_params(**plain, **others)
+        for owner, fields in nested.items():
+            setattr(self, owner, self._replaced(owner, fields))
+        return self
+
+    def _offered(self, parameter: str) -> Offered:
+        """What a parameter may be, where that depends on others; empty for one that is no object."""
+        return self.offers.get(parameter, {})
+
+    def _replaced(self, owner: str, fields: Mapping[str, Any]) -> Any:
+        offered = self._offered(owner)
+        value = getattr(self, owner)
+        name = next(iter(fields))
+        if isinstance(value, str) and value == "auto":
+            known = readers(name, offered)
+            which = f"it belongs to {', '.join(known)}" if known else f"none of {_names(offered)} has it"
+            raise BudgetError(
+                f"{owner}__{name}={fields[name]!r} has nobody to read it while {owner}='auto': {which}. Set {owner} "
+                "first"
+            )
+        value = chosen(owner, value, offered) if isinstance(value, str) else value
+        for name in fields:
+            if name not in _fields(value):
+                known = readers(name, offered)
+                hint = f"; it belongs to {', '.join(known)}" if known else ""
+                raise BudgetError(
+                    f"{owner}__{name}: {type(value).__name__} has no parameter {name!r}{hint}. It has "
+                    f"{', '.join(_fields(value)) or 'none'}"
+                )
+        return dataclasses.replace(value, **fields)
+
+    @classmethod
+    def _who_reads(cls, name: str, value: Any) -> str:
+        """Where a parameter that is not the estimator's own would be set; empty where nowhere."""
+        if name in getattr(cls, "__dataclass_fields__", ()):
+            return f"its {name} is fixed"
+        for owner, offered in cls.offers.items():
+            known = readers(name, offered)
+            if known:
+                more = f" (or of {', '.join(known[1:])})" if len(known) > 1 else ""
+                return f"it belongs to {owner}; write {owner}={known[0]}({name}={value!r}){more}"
+        return ""
+
+
+def _fields(value: Any) -> Iterable[str]:
+    """The parameters of an object, if it is one of ours."""
+    if isinstance(value, Choice):
+        return value.parameters()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type) and "tag" in vars(type(value)):
+        return [f.name for f in dataclasses.fields(value) if f.init]
+    return ()
+
+
+def _names(offered: Offered) -> str:
+    return ", ".join(map(repr, offered))
+
+
+def _example(offered: Offered) -> str:
+    kind = next((kind for kind in offered.values() if kind.parameters()), next(iter(offered.values())))
+    return f"{kind.__name__}({', '.join(f'{name}=...' for name in list(kind.parameters())[:1])})"

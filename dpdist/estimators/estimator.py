@@ -1,0 +1,262 @@
+"""`Estimator`: fit, plan, sensitivities and outlook, written once for every method, central or local.
+
+A family of methods says what its users state (`Estimator._decided` makes a decided `dpdist.method.Method` of the
+parameters and of public numbers) and what becomes of the fitted attributes. Everything else is here: input, the warning
+before the charge, the run of a coordinator, what is kept, and scikit-learn's conventions.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar, Self
+
+from sklearn.base import clone
+
+from dpdist.data import ROWS, Dataset, Units
+from dpdist.engine.coordinator import Coordinator
+from dpdist.engine.shards import Prepare
+from dpdist.errors import BudgetError, MissingBound, warn_caller
+from dpdist.estimators.choices import ChoosesObjects
+from dpdist.fitting.columns import features, targets
+from dpdist.fitting.computation import computation_of
+from dpdist.fitting.inputs import as_dataset
+from dpdist.fitting.outlook import Outlook, outlook
+from dpdist.fitting.parameters import check_count
+from dpdist.fitting.representation import ReadableFit
+from dpdist.method import Line, Method, Oracle, Public
+from dpdist.privacy.budget import Budget, Neighbours
+from dpdist.privacy.calibration import calibrate
+from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.plan import Plan
+
+
+@dataclass(eq=False, repr=False)
+class Estimator(ChoosesObjects, ReadableFit):
+    """An estimator that owns the run of a `dpdist.engine.coordinator.Coordinator`.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget of this fit.
+    neighbours : {"replace-one", "add-or-remove-one"}
+        Between which datasets the guarantee holds; an estimator without it works under replace-one only.
+    n_public : int, optional
+        Declared number of rows to divide by; required where the true one is private.
+    ledger : Ledger or path, optional
+        Where the budget is charged.
+    cluster : str, Client or cluster, optional
+        Where the rows are read.
+    run_id : str, optional
+        Name of this fit, to be able to resume it after a crash.
+    random_state : int, optional
+        Simulation only: noise from a seed, no guarantee.
+    """
+
+    _: KW_ONLY
+    epsilon: float = 1.0
+    delta: float | None = None
+    ledger: Any = None
+    cluster: Any = None
+    run_id: str | None = None
+    random_state: int | None = None
+
+    neighbours: ClassVar[str] = Neighbours.REPLACE_ONE.value
+    n_public: ClassVar[int | None] = None
+
+    labelled: ClassVar[bool] = True
+    """Whether rows have labels."""
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit to arrays (``fit(X, y)``) or to a stored dataset (``fit(dataset)``)."""
+        return self._fit(X, y)
+
+    def plan(self, n_rows: int, n_features: int, units: Units = ROWS) -> Plan:
+        """What a fit would release, with which noise: from public numbers, without any data."""
+        return _plan(self._method_for(n_rows, n_features, units))
+
+    def sensitivities(self, n_rows: int, n_features: int, units: Units = ROWS) -> dict[str, float]:
+        """How much one unit can move each line of the plan (in the norm of its mechanism).
+
+        A line whose query follows from earlier releases is left out.
+        """
+        method = self._method_for(n_rows, n_features, units)
+        return {
+            line.name: line.query.unit_sensitivity(method.public.neighbours, line.mechanism.norm, units)
+            for line in method.lines()
+            if line.query is not None
+        }
+
+    def outlook(self, n_rows: int, n_features: int, units: Units = ROWS) -> Outlook:
+        """What to expect of a fit: predicted from public numbers, and what it would take where that is bad."""
+        first = self._method_for(n_rows, n_features, units)
+        public = first.public
+
+        def predict(n: int, epsilon: float) -> float | None:
+            other = self._decided(replace(public, n_rows=n, budget=replace(public.budget, epsilon=epsilon)))
+            alike = other.one_row_each()
+            return alike.expected_error(_plan(alike))
+
+        found = outlook(
+            predict,
+            self._trivial_error(first),
+            first.measures,
+            public.n_rows,
+            public.budget.epsilon,
+            first.budget.delta,
+        )
+        return found if found.warnings else replace(found, warnings=tuple(first.warnings()))
+
+    # -- what a family of methods says of itself --------------------------------------------------------------------
+
+    @abstractmethod
+    def _decided(self, public: Public, **beside: Any) -> Method:
+        """The method with all its public choices made; ``beside`` is what ``fit`` takes beside rows and labels."""
+
+    def _dataset(self, X: Any, y: Any) -> Dataset:
+        """What was passed to ``fit``, with the arrays that are read; sets ``n_features_in_``."""
+        names = ("X", "y") if self.labelled else ("X",)
+        return as_dataset(self, X, y, labels=self.labelled).select(**{name: name for name in names})
+
+    def _prepare(self, dataset: Dataset) -> Mapping[str, Prepare]:
+        """The public row-wise map of every array that is read."""
+        return {"X": features, "y": targets} if self.labelled else {"X": features}
+
+    def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:
+        """Keep what was fitted."""
+        for name, value in fitted.items():
+            setattr(self, f"{name}_", value)
+
+    def _nameless(self, method: Method) -> str:
+        """What of the method has no lasting name, so that the fit cannot be resumed; empty if there is nothing."""
+        return ""
+
+    def _trivial_error(self, method: Method) -> float | None:
+        """What ignoring the data has of the error that the method predicts; None where that is not public."""
+        return None
+
+    # -- the run of a fit -------------------------------------------------------------------------------------------
+
+    def _fit(self, X: Any, y: Any, **beside: Any) -> Self:
+        self._check_parameters()
+        dataset = self._dataset(X, y)
+        arrays = self._prepare(dataset)
+        public = self._public(dataset.n_rows, self.n_features_in_, dataset.schema.units)
+        method = self._decided(public, **beside)
+        method.budget.warn_if_delta_is_large(public.n_rows)
+        for warning in method.warnings():
+            warn_caller(warning)
+        with self._run(dataset, arrays, method) as oracle:
+            fitted = method.solve(oracle)
+        self._store(method, fitted)
+        return self
+
+    @contextmanager
+    def _run(self, dataset: Dataset, arrays: Mapping[str, Prepare], method: Method) -> Iterator[Oracle]:
+        """The oracle of a method, while its lines are carried out; sets ``plan_``, ``guarantee_`` and the like."""
+        lines = method.lines()
+        with ExitStack() as opened:
+            ledger = self.ledger
+            if isinstance(ledger, str | os.PathLike):
+                ledger = opened.enter_context(closing(Ledger(ledger)))
+            coordinator = opened.enter_context(
+                Coordinator(
+                    dataset,
+                    method.budget,
+                    arrays=arrays,
+                    neighbours=method.public.neighbours,
+                    ledger=ledger,
+                    cluster=self.cluster,
+                    run_id=self.run_id,
+                    random_state=self.random_state,
+                    align=method.align,
+                    computation=computation_of(method, self.run_id, self._nameless(method)),
+                    protects=method.protects,
+                )
+            )
+            self.plan_ = coordinator.plan(_items(lines))
+            oracle = Oracle(coordinator, self.plan_, lines)
+            yield oracle
+            self.guarantee_ = coordinator.guarantee
+            self.releases_ = coordinator.releases
+            self.history_ = oracle.history
+
+    # -- parameters -------------------------------------------------------------------------------------------------
+
+    @property
+    def _budget(self) -> Budget:
+        return Budget(self.epsilon, self.delta or 0.0)
+
+    def _method_for(self, n_rows: int, n_features: int, units: Units = ROWS) -> Method:
+        """The method for a dataset of that shape, with all parameters checked."""
+        self._check_units(units)
+        self._check_parameters()
+        check_count("n_rows", n_rows)
+        check_count("n_features", n_features)
+        return self._decided(self._public(n_rows, n_features, units))
+
+    def _check_units(self, units: Units) -> None:
+        """Refuse a dataset by whose rows it has, before anything is said about how many there are."""
+
+    def _public(self, n_rows: int, n_features: int, units: Units = ROWS) -> Public:
+        neighbours = Neighbours(self.neighbours)
+        counted = neighbours is Neighbours.REPLACE_ONE and units.counted
+        return Public(self._divisor(n_rows, units), n_features, self._budget, neighbours, units, counted)
+
+    def _divisor(self, n_rows: int, units: Units) -> int:
+        """The public number that sums over the rows are divided by."""
+        if self.n_public is not None:
+            return self.n_public
+        if not units.counted:
+            raise MissingBound(
+                f"how many rows there are is private where one {units.name} may own 0 to {units.max_rows} of them: "
+                "declare n_public, about how many there are and known without counting, to divide by. Or write the "
+                f"dataset anew with dpdist ingest --unit, which gives each {units.name} {units.max_rows} rows"
+            )
+        if Neighbours(self.neighbours) is Neighbours.ADD_OR_REMOVE_ONE:
+            raise MissingBound(
+                "neighbours='add-or-remove-one' keeps the number of rows private: declare n_public, the number to "
+                "divide by (an order of magnitude is enough)"
+            )
+        return n_rows
+
+    def _check_parameters(self) -> None:
+        """Refuse wrong parameters before any data is read; subclasses add theirs."""
+        if self.neighbours not in {relation.value for relation in Neighbours} | set(Neighbours):
+            raise BudgetError(
+                f"neighbours={self.neighbours!r} is not known; choose 'replace-one' or 'add-or-remove-one'"
+            )
+        if self.ledger == ":memory:":
+            raise BudgetError(
+                "ledger=':memory:' would forget what was spent (a ledger in memory is not kept when a model is "
+                "pickled): pass a Ledger object or the path of a file"
+            )
+        if self.n_public is not None:
+            check_count("n_public", self.n_public)
+        if self.random_state is not None:
+            check_count("random_state", self.random_state, low=0)
+
+    def __sklearn_clone__(self) -> Estimator:
+        # the clones of a grid search charge one ledger and use one cluster: both are places, not values
+        shared = {name: getattr(self, name) for name in ("ledger", "cluster")}
+        others = {name: clone(v, safe=False) for name, v in self.get_params(deep=False).items() if name not in shared}
+        return type(self)(**others, **shared)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        if isinstance(self.ledger, Ledger):
+            state["ledger"] = self.ledger.path if self.ledger.pays_for_unnamed is None else self.ledger
+        if not isinstance(self.cluster, str):
+            state["cluster"] = None
+        return state
+
+
+def _items(lines: Sequence[Line]) -> list[Any]:
+    return [line.item for line in lines]
+
+
+def _plan(method: Method) -> Plan:
+    return calibrate(_items(method.lines()), method.budget, method.public.neighbours, method.protects)

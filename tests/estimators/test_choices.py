@@ -1,0 +1,286 @@
+"""Parameters that are objects: names and objects, what sets them, and what is refused because nobody would read it."""
+
+from __future__ import annotations
+
+import pickle
+import re
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
+
+from dpdist import Ledger, LinearRegression, LogisticRegression, Mean, Minimizer, SampleAndAggregate, local
+from dpdist.central import (
+    SVRG,
+    AcceleratedGradient,
+    Attention,
+    ClipNorm,
+    ClippedMean,
+    FrankWolfe,
+    GradientDescent,
+    HardThresholding,
+    MirrorDescent,
+    Sample,
+    Truncate,
+    TruncatedMean,
+)
+from dpdist.constraints import L1Ball
+from dpdist.errors import BudgetError, DpdistError
+from dpdist.method import Method
+from dpdist.pipeline.registry import ESTIMATORS, estimator_class
+
+COMMON = {"epsilon": 10.0, "delta": 1e-6, "row_norm": 2.0, "random_state": 0, "cluster": "threads"}
+rng = np.random.default_rng(0)
+X = rng.normal(size=(400, 3))
+Y = (X @ [2.0, -1.0, 0.0] > 0).astype(int)
+
+
+def classifier(**options):
+    return LogisticRegression(**{"classes": [0, 1], **COMMON, **options})
+
+
+def offered():
+    """Every object that a parameter of an estimator may be."""
+    return [
+        pytest.param(name, parameter, kind, id=f"{name}-{parameter}-{kind.__name__}")
+        for name in ESTIMATORS
+        for parameter, kinds in estimator_class(name).offers.items()
+        for kind in kinds.values()
+    ]
+
+
+# -- names and objects ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "object"), [("gradient", GradientDescent()), ("svrg", SVRG())])
+def test_a_name_is_the_object_with_its_defaults(name, object):
+    by_name, by_object = (classifier(solver=solver).fit(X, Y) for solver in (name, object))
+    assert by_name.plan_ == by_object.plan_ and np.array_equal(by_name.coef_, by_object.coef_)
+    assert by_name.solver_ == by_object.solver_ == name
+
+
+@pytest.mark.parametrize(("estimator", "parameter", "kind"), offered())
+def test_every_object_is_made_without_arguments_and_known_by_its_name(estimator, parameter, kind):
+    made = kind()
+    kinds = estimator_class(estimator).offers[parameter]
+    assert kinds[kind.name] is kind and kind.tag
+    assert made == kind() and hash(made) == hash(kind())
+    assert repr(made).startswith(f"{kind.__name__}(")
+    assert pickle.loads(pickle.dumps(made)) == made
+    # what is decided later is no parameter: it cannot be set, and is not shown
+    assert not {"public", "statement", "reason"} & set(kind.parameters())
+    assert all(f"{name}=" in repr(made) for name in kind.parameters()) and "public=" not in repr(made)
+    if issubclass(kind, Method):
+        assert made.public is None and made.statement is None
+
+
+def test_a_fit_changes_no_parameter():
+    solver = GradientDescent()
+    model = classifier(solver=solver).fit(X, Y)
+    assert model.solver is solver and solver == GradientDescent() and model.n_iter_ == 10
+
+
+# -- getting and setting ----------------------------------------------------------------------------------------------
+
+
+def test_get_params_lists_the_fields_of_objects():
+    model = classifier(solver=SVRG(n_inner=4), gradient=ClipNorm(0.5), rows="all")
+    deep, flat = model.get_params(), model.get_params(deep=False)
+    assert {name: deep[name] for name in deep if "__" in name} == {
+        "solver__n_rounds": None, "solver__n_inner": 4, "solver__batch_rate": 0.02, "solver__step_size": None,
+        "gradient__clip_norm": 0.5,
+    }  # fmt: skip
+    assert not [name for name in flat if "__" in name] and flat["solver"] == SVRG(n_inner=4)
+    # fields of losses and sets as well
+    assert Minimizer(constraint=L1Ball(3.0)).get_params()["constraint__radius"] == 3.0
+
+
+def test_set_params_puts_another_object_in_its_place():
+    solver = GradientDescent(n_rounds=4)
+    model = classifier(solver=solver)
+    assert model.set_params(solver__n_rounds=7) is model
+    assert model.solver == GradientDescent(n_rounds=7) and solver.n_rounds == 4
+    assert model.plan(1000, 3)["gradient"].count == 7
+    assert model.set_params(solver__combine="last").solver == GradientDescent(n_rounds=7, combine="last")
+
+
+def test_a_name_becomes_an_object_where_a_field_is_set():
+    assert classifier(solver="svrg").set_params(solver__n_inner=3).solver == SVRG(n_inner=3)
+    assert classifier(rows="sample").set_params(rows__rate=0.1).rows == Sample(0.1)
+    assert Mean().set_params(method__scale=2.0).method == TruncatedMean(2.0)
+    assert SampleAndAggregate().set_params(combine__n_blocks=9).combine == ClippedMean(9)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"solver": "frank-wolfe", "solver__n_rounds": 40},
+        {"solver__n_rounds": 40, "solver": "frank-wolfe"},  # in any order: plain ones come first
+        {"solver": FrankWolfe(), "solver__n_rounds": 40},
+    ],
+)
+def test_kind_and_field_are_set_together(params):
+    model = Minimizer("squared", solver=SVRG(n_inner=9)).set_params(**params)
+    assert model.solver == FrankWolfe(n_rounds=40)
+
+
+def test_other_nested_parameters_are_set_as_ever():
+    model = Minimizer(constraint=L1Ball(3.0)).set_params(constraint__radius=2.0, epsilon=0.5)
+    assert model.constraint == L1Ball(2.0) and model.epsilon == 0.5
+
+
+def test_a_value_that_cannot_be_is_refused_when_it_is_set():
+    with pytest.raises(BudgetError, match="n_rounds must be a whole number"):
+        classifier(solver="gradient").set_params(solver__n_rounds=0)
+    with pytest.raises(BudgetError, match="batch_rate must lie in"):
+        classifier(solver=SVRG()).set_params(solver__batch_rate=2.0)
+
+
+def test_auto_reads_no_field_and_says_who_would():
+    model = classifier()
+    with pytest.raises(BudgetError) as refused:
+        model.set_params(solver__n_inner=3)
+    assert str(refused.value) == (
+        "solver__n_inner=3 has nobody to read it while solver='auto': it belongs to Katyusha, SVRG, SVRGPlusPlus. Set "
+        "solver first"
+    )
+    with pytest.raises(BudgetError, match=r"none of .* has it"):
+        model.set_params(gradient__n_rounds=3)
+    assert model.solver == "auto" and model.gradient == "auto"
+
+
+def test_an_unknown_field_names_its_owner_and_what_there_is():
+    with pytest.raises(BudgetError) as refused:
+        classifier(solver="gradient").set_params(solver__n_inner=3)
+    assert str(refused.value) == (
+        "solver__n_inner: GradientDescent has no parameter 'n_inner'; it belongs to Katyusha, SVRG, SVRGPlusPlus. It "
+        "has n_rounds, step_size, combine"
+    )
+    with pytest.raises(BudgetError, match=r"MirrorDescent has no parameter 'combine'; it belongs to AcceleratedGrad"):
+        classifier(solver=MirrorDescent()).set_params(solver__combine="last")
+    for decided in ("public", "statement", "reason", "tail"):
+        with pytest.raises(BudgetError, match=rf"has no parameter '{decided}'\. It has n_rounds"):
+            classifier(solver="gradient").set_params(**{f"solver__{decided}": None})
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "match"),
+    [
+        (lambda: classifier(solver="gradent"), "solver='gradent' is not known; did you mean 'gradient'"),
+        (lambda: classifier(gradient="truncat"), "gradient='truncat' is not known; did you mean 'truncate'"),
+        (lambda: classifier(rows="samples"), "rows='samples' is not known; did you mean 'sample'"),
+        (lambda: classifier(rows="auto"), "rows='auto' is not known; choose one of 'all', 'sample', 'split'"),
+        (lambda: SampleAndAggregate(combine="atention", radius=1.0, delta=1e-6), "did you mean 'attention'"),
+        (lambda: Mean("trimm", second_moment=1.0, delta=1e-6), "method='trimm' is not known; did you mean 'trim'"),
+        (lambda: classifier(solver=ClipNorm()), r"got ClipNorm\(clip_norm=None\), which is for gradient="),
+        (lambda: classifier(gradient=GradientDescent()), "gradient takes a name or an object: .*which is for solver="),
+        (lambda: classifier(rows=0.1), "rows takes a name or an object: .*got 0.1"),
+        (lambda: classifier(solver=GradientDescent), r"solver takes .*got <class .*; write GradientDescent\(\)"),
+        (lambda: classifier(solver=None), "solver takes a name or an object: .*got None"),
+        (lambda: SampleAndAggregate(combine=7, radius=1.0, delta=1e-6), "combine takes a name or an object: .*got 7"),
+        (lambda: local.Histogram(categories=3, method="oeu"), "method='oeu' is not known; did you mean 'oue'"),
+        (lambda: local.SparseRegression(method=SVRG()), "method takes a name or an object: .*got SVRG"),
+    ],
+)
+def test_a_wrong_kind_or_name_is_refused_before_a_row_is_read(model, match):
+    model = model()
+    with pytest.raises(BudgetError, match=match):
+        model.plan(1000, 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "says"),
+    [
+        (LogisticRegression, {"clip_norm": 0.5}, "it belongs to gradient; write gradient=ClipNorm(clip_norm=0.5)"),
+        (LinearRegression, {"scale": 2.0}, "it belongs to gradient; write gradient=ClipCoordinate(scale=2.0)"),
+        (Minimizer, {"n_rounds": 4}, "it belongs to solver; write solver=AcceleratedGradient(n_rounds=4)"),
+        (Minimizer, {"n_inner": 4}, "it belongs to solver; write solver=Katyusha(n_inner=4) (or of SVRG,"),
+        (Minimizer, {"rate": 0.1}, "it belongs to rows; write rows=Sample(rate=0.1)"),
+        (Mean, {"scale": 2.0}, "it belongs to method; write method="),
+        (SampleAndAggregate, {"n_blocks": 9}, "it belongs to combine; write combine=Attention(n_blocks=9)"),
+        (local.SparseRegression, {"n_rounds": 3}, "it belongs to method; write method="),
+    ],
+)
+def test_the_constructor_says_where_a_parameter_belongs(kind, given, says):
+    with pytest.raises(TypeError, match=re.escape(f"{kind.__name__} has no parameter {next(iter(given))!r}: {says}")):
+        kind(**given)
+
+
+def test_a_parameter_of_nobody_is_a_plain_mistake():
+    with pytest.raises(TypeError, match="epsilom"):
+        Minimizer(epsilom=1.0)
+    with pytest.raises(ValueError, match="Invalid parameter 'epsilom'"):
+        Minimizer().set_params(epsilom=1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"solver": "objective", "rows": "sample", "alpha": 0.01}, "rows='sample' .*solver='objective'.*'all'"),
+        ({"solver": "frank-wolfe", "gradient": "norm", "constraint": L1Ball(1.0)}, "'frank-wolfe' can use.*'residual'"),
+        ({"solver": "svrg", "gradient": Truncate(1.0)}, "gradient='truncate' .*solver='svrg'.*'norm'"),
+        ({"solver": "gradient", "gradient": "shrink", "feature_bound": 1.0}, "gradient='shrink' .*solver='gradient'"),
+        ({"solver": HardThresholding(n_nonzero=2), "rows": Sample(0.1)}, "rows='sample' .*solver='iht'.*'all'"),
+    ],
+)
+def test_combinations_that_make_no_sense_name_both_and_what_works(options, match):
+    ledger = Ledger(":memory:")
+    with pytest.raises(DpdistError, match=match):
+        classifier(**options, ledger=ledger).fit(X, Y)
+
+
+# -- scikit-learn's tools ---------------------------------------------------------------------------------------------
+
+
+def test_clones_have_equal_objects():
+    model = classifier(solver=SVRG(n_inner=4), gradient=ClipNorm(0.5), rows="all")
+    copy = clone(model)
+    assert copy.get_params() == model.get_params() and copy is not model
+    copy.set_params(solver__n_inner=9)
+    assert model.solver == SVRG(n_inner=4) and copy.solver == SVRG(n_inner=9)
+
+
+def test_fitted_models_are_pickled_with_their_objects():
+    model = classifier(solver=GradientDescent(3), gradient=ClipNorm(0.5)).fit(X, Y)
+    copy = pickle.loads(pickle.dumps(model))
+    assert copy.solver == model.solver and copy.gradient == model.gradient and copy.plan_ == model.plan_
+    assert np.array_equal(copy.coef_, model.coef_)
+
+
+def test_a_pipeline_reaches_fields_through_its_steps():
+    pipeline = make_pipeline(Normalizer(), classifier(row_norm=1.0, solver="gradient"))
+    pipeline.set_params(logisticregression__solver__n_rounds=6, logisticregression__epsilon=5.0)
+    assert pipeline[-1].solver == GradientDescent(6) and pipeline[-1].epsilon == 5.0
+    assert pipeline.get_params()["logisticregression__solver__n_rounds"] == 6
+    assert pipeline.fit(X, Y)[-1].n_iter_ == 6
+
+
+def test_a_grid_searches_kinds_and_fields_together():
+    grid = {"solver": ["gradient", AcceleratedGradient(n_rounds=1)], "solver__n_rounds": [2, 5]}
+    search = GridSearchCV(classifier(ledger=Ledger(":memory:")), grid, cv=2, error_score="raise").fit(X, Y)
+    tried = [(p["solver"] if isinstance(p["solver"], str) else p["solver"].name, p["solver__n_rounds"])
+             for p in search.cv_results_["params"]]  # fmt: skip
+    assert sorted(tried) == [("accelerated", 2), ("accelerated", 5), ("gradient", 2), ("gradient", 5)]
+    best = search.best_estimator_
+    assert best.n_iter_ == best.solver.n_rounds == search.best_params_["solver__n_rounds"]
+    assert (best.solver_ == "accelerated") == isinstance(best.solver, AcceleratedGradient)
+
+
+def test_reprs_show_objects_as_they_are_written():
+    model = LogisticRegression(classes=[0, 1], solver=FrankWolfe(n_rounds=40), rows=Sample(0.1))
+    shown = repr(model)
+    assert "solver=FrankWolfe(n_rounds=40, combine='auto')" in re.sub(r"\s+", " ", shown)
+    assert "rows=Sample(rate=0.1)" in shown and "public" not in shown
+    assert eval(shown, {**globals()}).get_params() == model.get_params()
+    assert repr(SampleAndAggregate(combine=Attention(9))) == "SampleAndAggregate(combine=Attention(n_blocks=9))"
+
+
+def test_pages_of_models_show_their_objects():
+    page = classifier(solver=GradientDescent(3)).fit(X, Y)._repr_html_()
+    assert "GradientDescent" in page
