@@ -101,7 +101,7 @@ def test_no_climb_leaves_the_bounds_of_second_moments(query, norm):
         assert found > (0.8 if isinstance(norm, Schatten) else 0.6), "a search that never comes near proves little"
 
 
-@pytest.mark.parametrize(("query", "change"), HESSIANS, ids=lambda value: repr(value)[:60])
+@pytest.mark.parametrize(("query", "change"), HESSIANS, ids=lambda value: getattr(value, "__name__", repr(value)[:60]))
 def test_no_climb_leaves_the_bounds_of_hessians(query, change):
     rng = np.random.default_rng(2)
     for relation, sizes in ((REPLACE, (1, 1)), (ADD, (0, 1))):
