@@ -100,6 +100,7 @@ class DatasetMemory:
                 "unit": account.unit,
                 "moved_from": moved.ledger if moved is not None and moved.stage == "here" else None,
                 "spent": encoded(account.total),
+                "past": self._ledger.past(account.name, head),
                 "limit": {
                     "epsilon": limit.budget.epsilon,
                     "delta": limit.budget.delta,

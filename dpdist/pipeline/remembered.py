@@ -45,7 +45,9 @@ def of_dataset(location: str) -> Memory:
         limit = dict(note["limit"])
         budget = Budget(limit.pop("epsilon"), limit.pop("delta"))
         terms = Limit(budget, Neighbours(limit["neighbours"]), limit["composition"])
-        return Memory(by, (head,), seen=Seen(str(note["account"]), decoded(note["spent"]), terms, note["unit"]))
+        past = None if note.get("past") is None else tuple((int(number), str(token)) for number, token in note["past"])
+        seen = Seen(str(note["account"]), decoded(note["spent"]), terms, note["unit"], head, past)
+        return Memory(by, (head,), seen=seen)
     raise DataError(f"there is no dataset at {shown(location)} ({problem}); check the path")
 
 

@@ -307,10 +307,52 @@ def test_whoever_was_not_asked_still_refuses_and_is_asked_later(place, server):
     assert "first.zarr" in str(refused.value) and "dpdist budget restore" in str(refused.value)
     told = restore("--dataset", "first.zarr").stdout
     assert "is in use again" in told
-    assert spent("survey") == pytest.approx(3.0)  # 1 + 1 + 1 seen by the first; one more was charged since the restore
+    assert spent("survey") == pytest.approx(4.0)  # 1 + 1 + 1 seen by the first, and one more that it has not seen
     fit(first)
     fit(second)
     assert "forgotten nothing" in restore("--dataset", "first.zarr", code=2).stderr
+
+
+def test_what_was_charged_in_another_way_since_does_not_make_up_for_what_was_lost(place, server):
+    first, second = table("first.zarr", account="survey"), table("second.zarr", account="survey")
+    dpdist("budget", "set", "survey", "--new", "--epsilon", "9", "--delta", "1e-5")
+    fit(first)
+    fit(second)
+    backup()
+    fit(first)
+    lose(place, server)
+    restore("copy.sqlite", "--nothing-since")
+    fit(second)  # before the first dataset is asked
+    assert spent("survey") == pytest.approx(3.0)
+    restore("--dataset", "first.zarr")
+    assert spent("survey") == pytest.approx(4.0)
+
+
+def test_what_is_known_of_later_runs_does_not_make_up_for_earlier_ones(place, server):
+    first, _ = table("first.zarr", account="survey"), table("second.zarr", account="survey")
+    dpdist("budget", "set", "survey", "--new", "--epsilon", "9", "--delta", "1e-5")
+    fit(first)
+    backup()
+    fit(first)  # its dataset alone remembers it
+    run("second.zarr", "out")
+    lose(place, server)
+    restore("copy.sqlite", "--runs", "out", "--dataset", "first.zarr")
+    assert spent("survey") == pytest.approx(3.0)
+    restore("--dataset", "second.zarr")
+    assert spent("survey") == pytest.approx(3.0)
+
+
+def test_what_one_dataset_makes_up_is_not_made_up_for_another(place, server):
+    first, second = table("first.zarr", account="survey"), table("second.zarr", account="survey")
+    dpdist("budget", "set", "survey", "--new", "--epsilon", "9", "--delta", "1e-5")
+    backup()
+    fit(second)
+    fit(first)  # has seen both
+    lose(place, server)
+    restore("copy.sqlite", "--dataset", "first.zarr")
+    assert spent("survey") == pytest.approx(2.0)
+    restore("--dataset", "second.zarr")
+    assert spent("survey") == pytest.approx(2.0)
 
 
 def test_an_unfinished_run_cannot_draw_again_what_was_seen(place, server):

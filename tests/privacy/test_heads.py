@@ -16,7 +16,7 @@ from dpdist.errors import LedgerError
 from dpdist.pipeline.rundir import RunDirectory
 from dpdist.privacy.budget import Budget
 from dpdist.privacy.filter import Charge
-from dpdist.privacy.heads import Head
+from dpdist.privacy.heads import Head, common_until
 from dpdist.privacy.journal import AnyJournal, Journal
 from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.object_journal import ObjectJournal
@@ -48,6 +48,24 @@ def test_every_write_that_counts_advances_the_head_once() -> None:
     for head in heads:
         ledger.check_remembered(head, "somebody")
         assert Head.from_dict(json.loads(json.dumps(head.to_dict()))) == head
+
+
+def test_where_two_pasts_part_is_known_from_a_few_heads(tmp_path: Path) -> None:
+    path = tmp_path / "l.sqlite"
+    with contextlib.closing(Ledger(path)) as ledger:
+        for i in range(300):
+            ledger.open_run("other" if i % 3 else "d", f"{i}", "plan", Charge(0.5))
+        past = ledger.past("d", ledger.head())
+        assert len(past) < 45 and past[0] == (0, past[0][1]) and past[-1][0] == 298
+        numbers = [number for number, _ in past]
+        assert numbers[-32:] == [*range(205, 300, 3)], "the newest are all there"
+        assert ledger._db.read(lambda db: common_until(db, past)) == 298
+        for until in (297, 205, 204, 100, 5):
+            ledger._db.write(lambda db, until=until: db.execute("DELETE FROM dpdist_heads WHERE number > ?", (until,)))
+            common = ledger._db.read(lambda db: common_until(db, past))
+            assert common <= until and (common >= until - 2 if until >= 205 else until - common <= 300 - until)
+        ledger._db.write(lambda db: db.execute("UPDATE dpdist_heads SET token = 'of another ledger'"))
+        assert ledger._db.read(lambda db: common_until(db, past)) == -1
 
 
 def test_a_ledger_restored_from_a_copy_is_noticed_by_whoever_saw_more(tmp_path: Path) -> None:
