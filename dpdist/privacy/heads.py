@@ -30,6 +30,8 @@ _FIRST = "SELECT number, token FROM dpdist_heads ORDER BY number LIMIT 1"
 _ALL_OF = 32
 """As many charges back a fork of the past is found exactly, and farther back to within its distance."""
 _ADD_HEAD = "INSERT INTO dpdist_heads (number, token, what, subject, written_at) VALUES (?, ?, ?, ?, ?)"
+_MOST = 2**63 - 1
+"""The largest number that a database keeps."""
 _ADD_LEDGER = "INSERT INTO dpdist_ledger (id) VALUES (?)"
 
 
@@ -58,7 +60,10 @@ class Head:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Head:
         """The head that `to_dict` wrote down; raises ValueError, KeyError or TypeError where it did not."""
-        return cls(str(values["ledger"]), int(values["number"]), str(values["token"]))
+        number = int(values["number"])
+        if not 0 <= number <= _MOST:
+            raise ValueError(f"a head has a number from 0 to {_MOST}, got {number}")
+        return cls(str(values["ledger"]), number, str(values["token"]))
 
 
 class Witness(Protocol):

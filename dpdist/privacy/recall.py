@@ -132,7 +132,7 @@ def recall(db: Any, path: str, memories: Sequence[Memory], why: str) -> Recalled
     past = max([head.number for head in heads] + [int(receipt["number"]) for receipt in lost], default=0)
     advance(db, "restore", why, past)
     for receipt in sorted(lost, key=lambda receipt: int(receipt["number"])):
-        _charge_again(db, receipt, str(receipt["number"]))
+        _charge_again(db, receipt, str(int(receipt["number"])))
     saw = sorted((memory.seen for memory in memories if memory.seen), key=lambda seen: seen.head.number)
     made_up = [seen.account for seen in saw if _make_up(db, seen)]
     for head in heads:

@@ -6,6 +6,7 @@ On a real file and a real PostgreSQL server, with journals in both and in a buck
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import os
 import re
@@ -496,6 +497,40 @@ def test_a_copy_that_is_none_is_one_error_and_restores_nothing(place, server, fo
     assert not list(folder.glob("*unfinished*"))
     restore("copy.sqlite", "--nothing-since")
     assert spent("d") == 25.0
+
+
+def in_place_of(values: dict, path: str, value: object) -> dict:
+    """The same with another value, or without it (None), at a path like ``limit.epsilon``."""
+    name, _, rest = path.partition(".")
+    if rest:
+        return {**values, name: in_place_of(values[name], rest, value)}
+    return {key: known for key, known in values.items() if key != name} | ({} if value is None else {name: value})
+
+
+@pytest.mark.parametrize("value", [None, "x", -1, [], {}, 10**400, "9" * 400])
+def test_damaged_memories_are_one_error_and_restore_nothing(folder, monkeypatch, value):
+    monkeypatch.setenv("DPDIST_LEDGER", str(folder / "ledger.sqlite"))
+    table("rows.zarr")
+    dpdist("budget", "set", "rows.zarr", "--epsilon", "3", "--delta", "1e-5")
+    backup()
+    run("rows.zarr", "out")
+    for file in folder.glob("ledger.sqlite*"):
+        file.unlink()
+    for name, where, damaged_at in (
+        ("rows.zarr/zarr.json", "attributes.dpdist-ledger", ["number", "limit", "limit.epsilon", "spent", "past"]),
+        ("out/run.json", "budget", ["head.number", "receipt.number", "receipt.epsilon", "receipt.neighbours"]),
+    ):
+        whole = Path(name).read_text()
+        for path in damaged_at:
+            if (path, value) in [("past", None), ("past", []), ("limit.epsilon", 10**400), ("past", {})]:
+                continue
+            Path(name).write_text(json.dumps(in_place_of(json.loads(whole), f"{where}.{path}", value)))
+            refused = restore("copy.sqlite", "--dataset", "rows.zarr", "--runs", "out", code=2).stderr
+            assert "damaged" in refused, (path, value)
+            assert not Path("ledger.sqlite").exists()
+        Path(name).write_text(whole)
+    restore("copy.sqlite", "--dataset", "rows.zarr", "--runs", "out")
+    assert spent(Dataset.open("rows.zarr").account) == pytest.approx(1.0)
 
 
 def test_memories_of_another_ledger_and_unknown_charges_are_refused(place, server):
