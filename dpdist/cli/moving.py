@@ -75,4 +75,10 @@ def move(dataset: str, target: str, others: Sequence[str], nothing_since: bool, 
                 memory.remember(book.head())
                 if memory.is_missing:
                     lines.append(f"{place} cannot be written, so the ledgers alone remember this.")
+            others_of = sorted({*book.datasets(account)} - {data.id for data in stored.values()})
+            if others_of and book.limit(account) is not None:
+                lines.append(
+                    f"Not told: {', '.join(others_of)}. Until it is next used, such a dataset would take an older copy "
+                    "of the old ledger: the same command with --dataset PATH tells it, where it is stored."
+                )
     deliver("\n".join(lines))

@@ -82,16 +82,32 @@ class DatasetMemory:
         return head
 
     def remember(self, head: Head, receipt: Mapping[str, Any] | None = None) -> None:
-        """Keep the head in the store if the account has a limit, once for a run: a note is written as a whole."""
-        account = self._ledger.account(self._account)
-        if self._told or account.limit is None or self._ledger.path == MEMORY:
+        """Keep the head in the store if the account has a limit, once for a run: a note is written as a whole.
+
+        Of several runs that write it at once the last one may know less than the others: so each looks afterwards
+        whether more was charged, and writes again.
+        """
+        if self._told or self._ledger.limit(self._account) is None or self._ledger.path == MEMORY:
             return
         self._told = True
         known = self.remembered(head.ledger)
         if known is not None and known.number >= head.number:
             return
-        limit, moved = account.limit, self._ledger.move(account.name)
-        self.is_missing = not self._dataset.note(
+        newest: Head | None = head
+        while newest is not None:
+            self.is_missing = not self._write(newest)
+            newest = None if self.is_missing else self._charged_since(newest)
+
+    def _charged_since(self, head: Head) -> Head | None:
+        newest = self._ledger.head()
+        last_charge, _ = self._ledger.past(self._account, newest)[-1]
+        return newest if last_charge > head.number else None
+
+    def _write(self, head: Head) -> bool:
+        account, moved = self._ledger.account(self._account), self._ledger.move(self._account)
+        limit = account.limit
+        assert limit is not None, "a limit stays"
+        return self._dataset.note(
             NOTE,
             {
                 **head.to_dict(),
@@ -100,6 +116,7 @@ class DatasetMemory:
                 "unit": account.unit,
                 "moved_from": moved.ledger if moved is not None and moved.stage == "here" else None,
                 "spent": encoded(account.total),
+                "past": self._ledger.past(account.name, head),
                 "limit": {
                     "epsilon": limit.budget.epsilon,
                     "delta": limit.budget.delta,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
 from dpdist.data import Dataset
 from dpdist.data.schema import ATTRIBUTE
 from dpdist.data.stores import open_to_read, shown
-from dpdist.engine.memory import noted_head
+from dpdist.engine.memory import NOTE, noted_head
 from dpdist.errors import DataError, LedgerError
 from dpdist.objects import is_object_store
 from dpdist.pipeline.rundir import RECORD, read_run
@@ -20,8 +20,10 @@ from dpdist.privacy.heads import Head
 from dpdist.privacy.journal import AnyJournal, Journal
 from dpdist.privacy.object_journal import ObjectJournal
 from dpdist.privacy.postgres import has_table, is_address
-from dpdist.privacy.recall import Memory, Seen
+from dpdist.privacy.recall import Memory, Seen, charge_of
 from dpdist.privacy.totals import decoded
+
+_DAMAGED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, LedgerError)
 
 
 def of_dataset(location: str) -> Memory:
@@ -40,11 +42,36 @@ def of_dataset(location: str) -> Memory:
         if known is None:
             return Memory(by)
         head, note = known
-        limit = dict(note["limit"])
-        budget = Budget(limit.pop("epsilon"), limit.pop("delta"))
-        terms = Limit(budget, Neighbours(limit["neighbours"]), limit["composition"])
-        return Memory(by, (head,), seen=Seen(str(note["account"]), decoded(note["spent"]), terms, note["unit"]))
+        try:
+            return Memory(by, (head,), seen=_seen(head, note))
+        except _DAMAGED:
+            raise DataError(
+                f"what {by} remembers of its ledger is damaged (the attribute {NOTE!r}): restore it from a copy"
+            ) from None
     raise DataError(f"there is no dataset at {shown(location)} ({problem}); check the path")
+
+
+def _seen(head: Head, note: Mapping[str, Any]) -> Seen:
+    limit = note["limit"]
+    terms = Limit(Budget(limit["epsilon"], limit["delta"]), Neighbours(limit["neighbours"]), limit["composition"])
+    past = None if note.get("past") is None else tuple((int(number), str(token)) for number, token in note["past"])
+    for number, token in past or ():
+        Head.from_dict({"ledger": head.ledger, "number": number, "token": token})
+    return Seen(str(note["account"]), decoded(note["spent"]), terms, note["unit"], head, past)
+
+
+def _check_receipts(by: str, charged: Mapping[str, Mapping[str, Any] | None]) -> None:
+    """Refuse what no ledger has written, before anything is charged for it."""
+    try:
+        for receipt in filter(None, charged.values()):
+            charge_of(receipt)
+            Head.from_dict({"ledger": receipt["ledger"], "number": receipt["number"], "token": ""})
+            if not all(isinstance(receipt[name], str) for name in ("account", "run_id", "dataset_id", "digest")):
+                raise TypeError
+            if receipt.get("journal") is not None:
+                str(receipt["journal_path"])
+    except _DAMAGED:
+        raise LedgerError(f"what {by} remembers of a charge is damaged: restore it from a copy") from None
 
 
 def of_runs(directory: str) -> list[Memory]:
@@ -64,13 +91,18 @@ def of_runs(directory: str) -> list[Memory]:
 
 def of_run(directory: str) -> Memory:
     """What the record of one run remembers: where the ledger stood, and its receipt."""
-    record = read_run(directory)
-    budget: dict[str, Any] = record["budget"]
-    head = budget.get("head")
-    if "head" in budget and head is None:  # it has charged nothing
-        return Memory(f"the run in {directory}")
-    heads = () if head is None else (Head.from_dict(head),)
-    return Memory(f"the run in {directory}", heads, {str(record["run_id"]): budget.get("receipt")})
+    record, by = read_run(directory), f"the run in {directory}"
+    try:
+        budget: dict[str, Any] = record["budget"]
+        head = budget.get("head")
+        if "head" in budget and head is None:  # it has charged nothing
+            return Memory(by)
+        heads = () if head is None else (Head.from_dict(head),)
+        charged = {str(record["run_id"]): budget.get("receipt")}
+    except _DAMAGED:
+        raise LedgerError(f"what {by} remembers of its ledger is damaged: restore it from a copy") from None
+    _check_receipts(by, charged)
+    return Memory(by, heads, charged)
 
 
 def of_journal(location: str) -> Memory:
@@ -82,6 +114,7 @@ def of_journal(location: str) -> Memory:
     opened: AnyJournal = ObjectJournal(location) if is_object_store(location) else Journal(location)
     with closing(opened) as journal:
         charged = journal.charged()
+        _check_receipts(journal.called, charged)
         ledgers = {str(receipt["ledger"]) for receipt in charged.values() if receipt is not None}
         heads = (journal.remembered(ledger) for ledger in sorted(ledgers))
         return Memory(journal.called, tuple(head for head in heads if head is not None), charged)

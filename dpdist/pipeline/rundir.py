@@ -138,6 +138,7 @@ class RunDirectory:
             if record["format"] != FORMAT or not record["run_id"]:
                 raise ValueError
             _head_in(record)
+            str(record["started"]), dict(record.get("asked") or {})
         except (ValueError, KeyError, TypeError, AttributeError):
             raise OutputError(
                 f"{self._place.shown(RECORD)} cannot be read as a run of this version ({FORMAT}): name another output"

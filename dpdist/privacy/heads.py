@@ -9,7 +9,7 @@ another one. A head says nothing about the data, nor about what was charged.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -24,7 +24,14 @@ _ADD_RECALLED = "INSERT INTO dpdist_recalled (number, token) VALUES (?, ?) ON CO
 _ORIGIN = "SELECT 1 FROM dpdist_origins WHERE account = ? AND ledger = ?"
 _ADD_TAKEN = "INSERT INTO dpdist_taken (ledger, number, token) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _TAKEN = "SELECT 1 FROM dpdist_taken WHERE ledger = ? AND number = ? AND token = ?"
+_CHARGES = """SELECT head.number, head.token FROM dpdist_heads AS head JOIN dpdist_runs AS run
+    ON run.number = head.number WHERE run.account = ? AND run.number <= ? ORDER BY run.number DESC LIMIT ?"""
+_FIRST = "SELECT number, token FROM dpdist_heads ORDER BY number LIMIT 1"
+_ALL_OF = 32
+"""As many charges back a fork of the past is found exactly, and farther back to within its distance."""
 _ADD_HEAD = "INSERT INTO dpdist_heads (number, token, what, subject, written_at) VALUES (?, ?, ?, ?, ?)"
+_MOST = 2**63 - 1
+"""The largest number that a database keeps."""
 _ADD_LEDGER = "INSERT INTO dpdist_ledger (id) VALUES (?)"
 
 
@@ -53,7 +60,10 @@ class Head:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Head:
         """The head that `to_dict` wrote down; raises ValueError, KeyError or TypeError where it did not."""
-        return cls(str(values["ledger"]), int(values["number"]), str(values["token"]))
+        number = int(values["number"])
+        if not 0 <= number <= _MOST:
+            raise ValueError(f"a head has a number from 0 to {_MOST}, got {number}")
+        return cls(str(values["ledger"]), number, str(values["token"]))
 
 
 class Witness(Protocol):
@@ -89,6 +99,24 @@ def read_head(db: Any) -> Head:
 def read_id(db: Any) -> str:
     """The random id of the ledger."""
     return str(db.execute(_LEDGER).fetchone()[0])
+
+
+def read_past(db: Any, account: str, until: int) -> list[tuple[int, str]]:
+    """Heads of charges on an account up to a number, all of the last ones and ever fewer of those before.
+
+    Whoever remembers them can tell later from where on a ledger has gone another way.
+    """
+    found = db.execute(_CHARGES, (account, until, _ALL_OF)).fetchall()
+    for power in range(until.bit_length()):
+        found += db.execute(_CHARGES, (account, until - 2**power, 1)).fetchall()
+    found += db.execute(_FIRST).fetchall()
+    return sorted({(int(number), str(token)) for number, token in found})
+
+
+def common_until(db: Any, past: Sequence[tuple[int, str]]) -> int:
+    """The newest of these heads that the ledger has, -1 for none: up to there it has the same past."""
+    known = (number for number, token in past if db.execute(_TOKEN, (number,)).fetchone() == (token,))
+    return max(known, default=-1)
 
 
 def advance(db: Any, what: str, subject: str, past: int = 0) -> Head:

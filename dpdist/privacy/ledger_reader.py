@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dpdist.privacy.filter import Amount, Limit, left, total
-from dpdist.privacy.heads import Head, came_from, check_head, read_head, read_id
+from dpdist.privacy.heads import Head, came_from, check_head, read_head, read_id, read_past
 from dpdist.privacy.ledger_accounts import (
     DATASETS,
     LIMITS,
@@ -52,6 +52,10 @@ class LedgerReader:
     def head(self) -> Head:
         """Where the ledger stands now: for others to remember, see `dpdist.privacy.heads`."""
         return self._db.read(lambda db: read_head(db))
+
+    def past(self, account: str, head: Head) -> list[tuple[int, str]]:
+        """Some of the charges on an account before a head: for others to remember (`dpdist.privacy.recall`)."""
+        return self._db.read(lambda db: read_past(db, account, head.number))
 
     def receipt(self, run_id: str) -> dict[str, Any]:
         """What was charged for a run: for others to keep, as a ledger that has forgotten it can charge it again."""

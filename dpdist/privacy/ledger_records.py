@@ -22,6 +22,9 @@ _OF_A_RUN = """epsilon, delta, neighbours, mu, split, fold, account,
 RUN_COLUMNS = f"SELECT {_OF_A_RUN} FROM dpdist_runs"
 RUN = f"{RUN_COLUMNS} WHERE run_id = ?"
 RUNS = f"{RUN_COLUMNS} WHERE account = ? ORDER BY number"
+HOW_CHARGED = f"""SELECT number, (SELECT what FROM dpdist_heads AS head WHERE head.number = dpdist_runs.number),
+    (SELECT subject FROM dpdist_heads AS head WHERE head.number = dpdist_runs.number), {_OF_A_RUN}
+    FROM dpdist_runs WHERE account = ? ORDER BY number"""
 EVENTS = "SELECT written_at, what, subject FROM dpdist_heads WHERE what IN ('restore', 'move') ORDER BY number"
 ANY_RUN = "SELECT 1 FROM dpdist_runs LIMIT 1"
 BEFORE = """SELECT earlier.total FROM dpdist_runs AS run JOIN dpdist_runs AS earlier

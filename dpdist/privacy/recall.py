@@ -6,8 +6,9 @@ charges again, in one transaction, every run of a receipt that the ledger does n
 missing of what a dataset saw spent, and writes down that those who gave their memory are satisfied. Whoever was not
 asked still refuses the ledger (`dpdist.privacy.heads.check_head`), until it is.
 
-Nothing is charged twice: a run is on file once, and what is made up is what is missing. No run from before goes on
-afterwards: which of its values were seen is not on file, so it could draw one of them again.
+Nothing is charged twice: a run is on file once, and what is made up is what is missing of what was seen. What was
+charged here after the two pasts parted is none of that: whoever remembers the other past has not seen it. No run from
+before goes on afterwards: which of its values were seen is not on file, so it could draw one of them again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 from dpdist.errors import LedgerError
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.filter import Charge, Limit
-from dpdist.privacy.heads import Head, advance, came_from, mark_recalled, read_id
+from dpdist.privacy.heads import Head, advance, came_from, common_until, mark_recalled, read_id
 from dpdist.privacy.ledger_accounts import (
     SET_UNIT,
     account_of,
@@ -33,6 +34,7 @@ from dpdist.privacy.ledger_accounts import (
     read_limit,
 )
 from dpdist.privacy.ledger_records import (
+    HOW_CHARGED,
     RECEIPT,
     RUN,
     balance_columns,
@@ -40,20 +42,28 @@ from dpdist.privacy.ledger_records import (
     run_record,
 )
 from dpdist.privacy.sqlite import utc_now
-from dpdist.privacy.totals import Sums
+from dpdist.privacy.totals import NOTHING, Sums, balances
 
+_ALL = "up to "
+"""What is made up stands for all that was lost up to an entry."""
 _ADD_RUN = f"""INSERT INTO dpdist_runs ({", ".join(RECEIPT)}, total, fold_total, split_total)
     VALUES ({", ".join("?" * (len(RECEIPT) + 3))})"""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What somebody saw spent on an account, its limit, and what it is about."""
+    """What somebody saw spent on an account, its limit, and what it is about.
+
+    ``head`` is where the ledger stood then, and ``past`` are earlier heads of it (`dpdist.privacy.heads.read_past`);
+    None where an earlier version kept none.
+    """
 
     account: str
     spent: Sums
     limit: Limit
     unit: str | None
+    head: Head
+    past: tuple[tuple[int, str], ...] | None
 
 
 @dataclass(frozen=True)
@@ -122,8 +132,9 @@ def recall(db: Any, path: str, memories: Sequence[Memory], why: str) -> Recalled
     past = max([head.number for head in heads] + [int(receipt["number"]) for receipt in lost], default=0)
     advance(db, "restore", why, past)
     for receipt in sorted(lost, key=lambda receipt: int(receipt["number"])):
-        _charge_again(db, receipt)
-    made_up = [memory.seen.account for memory in memories if memory.seen and _make_up(db, memory.seen)]
+        _charge_again(db, receipt, str(int(receipt["number"])))
+    saw = sorted((memory.seen for memory in memories if memory.seen), key=lambda seen: seen.head.number)
+    made_up = [seen.account for seen in saw if _make_up(db, seen)]
     for head in heads:
         mark_recalled(db, head)
     return Recalled(tuple(str(receipt["run_id"]) for receipt in lost), tuple(dict.fromkeys(made_up)))
@@ -166,8 +177,9 @@ def _check_known(db: Any, memories: Sequence[Memory], receipts: Mapping[str, Any
                 )
 
 
-def _charge_again(db: Any, receipt: Mapping[str, Any]) -> None:
-    run_id, dataset_id = str(receipt["run_id"]), str(receipt["dataset_id"])
+def _charge_again(db: Any, receipt: Mapping[str, Any], of: str) -> None:
+    """Charge what was lost; the head says `of` which entry of the ledger that was."""
+    dataset_id = str(receipt["dataset_id"])
     account = account_of(db, dataset_id) or str(receipt["account"])
     balance = balance_after(db, read_account(db, account), charge_of(receipt))
     open_account(db, account, dataset_id)
@@ -175,7 +187,7 @@ def _charge_again(db: Any, receipt: Mapping[str, Any]) -> None:
     if receipt.get("journal") is not None:
         enter_journal(db, str(receipt["journal"]), str(receipt["journal_path"]))
     columns = {**{name: receipt.get(name) for name in RECEIPT}, "account": account}
-    columns["number"] = advance(db, "recall", run_id).number
+    columns["number"] = advance(db, "recall", of).number
     db.execute(_ADD_RUN, (*columns.values(), *balance_columns(balance)))
 
 
@@ -196,7 +208,9 @@ def _make_up(db: Any, seen: Seen) -> bool:
     _keep_unit(db, seen.account, seen.unit)
     if read_limit(db, seen.account)[0] is None:
         add_limit(db, seen.account, seen.limit)
-    spent = read_account(db, seen.account).total
+    spent = _of_these(db, seen)
+    if spent is None:
+        return False
     missing = seen.spent.minus(spent)
     mu_is_missing = missing.mu_squared is not None and missing.mu_squared > 0
     mu_is_unknown = seen.spent.mu_squared is None and spent.mu_squared is not None
@@ -215,8 +229,30 @@ def _make_up(db: Any, seen: Seen) -> bool:
         "charged_at": utc_now(),
         "label": "spent before the ledger was restored, by runs that nobody remembers",
     }
-    _charge_again(db, paid)
+    _charge_again(db, paid, f"{_ALL}{seen.head.number}")
     return True
+
+
+def _of_these(db: Any, seen: Seen) -> Sums | None:
+    """What a ledger has of the charges that were seen; None if all that was seen then has been made up already.
+
+    Seen were those up to where the pasts part, and of those that were lost after that and charged again, the earlier
+    ones. What was charged in another way since, nobody who remembers what was lost has seen.
+    """
+    common = None if seen.past is None else common_until(db, seen.past)
+    moved = seen.head.ledger != read_id(db)
+    charges = []
+    for number, what, subject, *row in db.execute(HOW_CHARGED, (seen.account,)).fetchall():
+        if what == "recall" and subject.startswith(_ALL) and int(subject.removeprefix(_ALL)) >= seen.head.number:
+            return None
+        if moved or common is None:
+            is_seen = not (moved and what == "charge")
+        else:
+            lost = what == "recall" and int(subject.removeprefix(_ALL)) <= seen.head.number
+            is_seen = number <= common or lost
+        if is_seen:
+            charges.append(run_record(row).charge)
+    return ([balance.total for balance in balances(charges)] or [NOTHING])[-1]
 
 
 def _at_least(exact: Fraction) -> float:

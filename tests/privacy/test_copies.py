@@ -6,6 +6,7 @@ On a real file and a real PostgreSQL server, with journals in both and in a buck
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import os
 import re
@@ -309,10 +310,52 @@ def test_whoever_was_not_asked_still_refuses_and_is_asked_later(place, server):
     assert "first.zarr" in str(refused.value) and "dpdist budget restore" in str(refused.value)
     told = restore("--dataset", "first.zarr").stdout
     assert "is in use again" in told
-    assert spent("survey") == pytest.approx(3.0)  # 1 + 1 + 1 seen by the first; one more was charged since the restore
+    assert spent("survey") == pytest.approx(4.0)  # 1 + 1 + 1 seen by the first, and one more that it has not seen
     fit(first)
     fit(second)
     assert "forgotten nothing" in restore("--dataset", "first.zarr", code=2).stderr
+
+
+def test_what_was_charged_in_another_way_since_does_not_make_up_for_what_was_lost(place, server):
+    first, second = table("first.zarr", account="survey"), table("second.zarr", account="survey")
+    dpdist("budget", "set", "survey", "--new", "--epsilon", "9", "--delta", "1e-5")
+    fit(first)
+    fit(second)
+    backup()
+    fit(first)
+    lose(place, server)
+    restore("copy.sqlite", "--nothing-since")
+    fit(second)  # before the first dataset is asked
+    assert spent("survey") == pytest.approx(3.0)
+    restore("--dataset", "first.zarr")
+    assert spent("survey") == pytest.approx(4.0)
+
+
+def test_what_is_known_of_later_runs_does_not_make_up_for_earlier_ones(place, server):
+    first, _ = table("first.zarr", account="survey"), table("second.zarr", account="survey")
+    dpdist("budget", "set", "survey", "--new", "--epsilon", "9", "--delta", "1e-5")
+    fit(first)
+    backup()
+    fit(first)  # its dataset alone remembers it
+    run("second.zarr", "out")
+    lose(place, server)
+    restore("copy.sqlite", "--runs", "out", "--dataset", "first.zarr")
+    assert spent("survey") == pytest.approx(3.0)
+    restore("--dataset", "second.zarr")
+    assert spent("survey") == pytest.approx(3.0)
+
+
+def test_what_one_dataset_makes_up_is_not_made_up_for_another(place, server):
+    first, second = table("first.zarr", account="survey"), table("second.zarr", account="survey")
+    dpdist("budget", "set", "survey", "--new", "--epsilon", "9", "--delta", "1e-5")
+    backup()
+    fit(second)
+    fit(first)  # has seen both
+    lose(place, server)
+    restore("copy.sqlite", "--dataset", "first.zarr")
+    assert spent("survey") == pytest.approx(2.0)
+    restore("--dataset", "second.zarr")
+    assert spent("survey") == pytest.approx(2.0)
 
 
 def test_an_unfinished_run_cannot_draw_again_what_was_seen(place, server):
@@ -468,6 +511,38 @@ def test_a_copy_is_a_file(folder, monkeypatch, address):
     put = restore("copy.sqlite", "--nothing-since", "--ledger", "s3://bucket/ledger", code=2)
     assert "expected a file or postgresql://" in put.stderr
     assert sorted(path.name for path in folder.glob("*:")) == []
+def in_place_of(values: dict, path: str, value: object) -> dict:
+    """The same with another value, or without it (None), at a path like ``limit.epsilon``."""
+    name, _, rest = path.partition(".")
+    if rest:
+        return {**values, name: in_place_of(values[name], rest, value)}
+    return {key: known for key, known in values.items() if key != name} | ({} if value is None else {name: value})
+
+
+@pytest.mark.parametrize("value", [None, "x", -1, [], {}, 10**400, "9" * 400])
+def test_damaged_memories_are_one_error_and_restore_nothing(folder, monkeypatch, value):
+    monkeypatch.setenv("DPDIST_LEDGER", str(folder / "ledger.sqlite"))
+    table("rows.zarr")
+    dpdist("budget", "set", "rows.zarr", "--epsilon", "3", "--delta", "1e-5")
+    backup()
+    run("rows.zarr", "out")
+    for file in folder.glob("ledger.sqlite*"):
+        file.unlink()
+    for name, where, damaged_at in (
+        ("rows.zarr/zarr.json", "attributes.dpdist-ledger", ["number", "limit", "limit.epsilon", "spent", "past"]),
+        ("out/run.json", "budget", ["head.number", "receipt.number", "receipt.epsilon", "receipt.neighbours"]),
+    ):
+        whole = Path(name).read_text()
+        for path in damaged_at:
+            if (path, value) in [("past", None), ("past", []), ("limit.epsilon", 10**400), ("past", {})]:
+                continue
+            Path(name).write_text(json.dumps(in_place_of(json.loads(whole), f"{where}.{path}", value)))
+            refused = restore("copy.sqlite", "--dataset", "rows.zarr", "--runs", "out", code=2).stderr
+            assert "damaged" in refused, (path, value)
+            assert not Path("ledger.sqlite").exists()
+        Path(name).write_text(whole)
+    restore("copy.sqlite", "--dataset", "rows.zarr", "--runs", "out")
+    assert spent(Dataset.open("rows.zarr").account) == pytest.approx(1.0)
 
 
 def test_memories_of_another_ledger_and_unknown_charges_are_refused(place, server):

@@ -6,21 +6,25 @@ import contextlib
 import json
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from dpdist import Dataset
+from dpdist.engine.memory import DatasetMemory, noted_head
 from dpdist.errors import LedgerError
 from dpdist.pipeline.rundir import RunDirectory
 from dpdist.privacy.budget import Budget
 from dpdist.privacy.filter import Charge
-from dpdist.privacy.heads import Head
+from dpdist.privacy.heads import Head, common_until
 from dpdist.privacy.journal import AnyJournal, Journal
 from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.object_journal import ObjectJournal
 from dpdist.privacy.paid_run import PaidRun
+from dpdist.privacy.totals import decoded
 from tests.postgres import PostgresServer
 from tests.s3 import BUCKET
 
@@ -48,6 +52,24 @@ def test_every_write_that_counts_advances_the_head_once() -> None:
     for head in heads:
         ledger.check_remembered(head, "somebody")
         assert Head.from_dict(json.loads(json.dumps(head.to_dict()))) == head
+
+
+def test_where_two_pasts_part_is_known_from_a_few_heads(tmp_path: Path) -> None:
+    path = tmp_path / "l.sqlite"
+    with contextlib.closing(Ledger(path)) as ledger:
+        for i in range(300):
+            ledger.open_run("other" if i % 3 else "d", f"{i}", "plan", Charge(0.5))
+        past = ledger.past("d", ledger.head())
+        assert len(past) < 45 and past[0] == (0, past[0][1]) and past[-1][0] == 298
+        numbers = [number for number, _ in past]
+        assert numbers[-32:] == [*range(205, 300, 3)], "the newest are all there"
+        assert ledger._db.read(lambda db: common_until(db, past)) == 298
+        for until in (297, 205, 204, 100, 5):
+            ledger._db.write(lambda db, until=until: db.execute("DELETE FROM dpdist_heads WHERE number > ?", (until,)))
+            common = ledger._db.read(lambda db: common_until(db, past))
+            assert common <= until and (common >= until - 2 if until >= 205 else until - common <= 300 - until)
+        ledger._db.write(lambda db: db.execute("UPDATE dpdist_heads SET token = 'of another ledger'"))
+        assert ledger._db.read(lambda db: common_until(db, past)) == -1
 
 
 def test_a_ledger_restored_from_a_copy_is_noticed_by_whoever_saw_more(tmp_path: Path) -> None:
@@ -163,3 +185,27 @@ def test_a_journal_has_a_name_and_remembers_the_newest_head_of_every_ledger(jour
     assert not journal.holds("r")
     run.put("r/0", np.ones(1))
     assert journal.holds("r") and not journal.holds("s")
+
+
+def test_a_dataset_that_two_runs_tell_at_once_remembers_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second run is charged and tells the dataset just before the first one writes what it knows."""
+    store, note = tmp_path / "rows.zarr", Dataset.note
+    Dataset.from_arrays(store, X=np.ones((4, 2)), dataset_id="d")
+    with contextlib.closing(Ledger(tmp_path / "l.sqlite")) as ledger:
+        ledger.set_limit("d", Budget(3.0))
+        runs = []
+        for name in ("first", "second"):
+            memory = DatasetMemory(Dataset.open(store), "d", ledger)
+            runs.append(PaidRun(ledger, ledger.journal, "d", name, witnesses=[memory]))
+            runs[-1].open("plan", Charge(0.5))
+
+        def overtaken(self: Dataset, name: str, public: Mapping[str, Any]) -> bool:
+            monkeypatch.setattr(Dataset, "note", note)
+            runs[1].charge("second")
+            return note(self, name, public)
+
+        monkeypatch.setattr(Dataset, "note", overtaken)
+        runs[0].charge("first")
+        known = noted_head(Dataset.open(store))
+        assert known is not None and known[0] == ledger.head()
+        assert decoded(known[1]["spent"]).epsilon == 1

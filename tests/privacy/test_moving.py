@@ -239,7 +239,8 @@ def test_datasets_follow_their_account(places):
     with pytest.raises(Forgotten, match="is limited by the ledger with the id") as refused:
         fit(told, new)
     assert typed_from(str(refused.value)) == ["budget", "move", "survey", "--ledger", old, "--to", new]
-    move(old, new, account="told.zarr")
+    said = move(old, new, account="told.zarr")
+    assert f"Not told: {later.id}. " in said
     with contextlib.closing(Ledger(new)) as ledger, contextlib.closing(Ledger(old)) as left:
         head, note = noted_head(StoredDataset.open("told.zarr"))
         assert head == ledger.head() and note["moved_from"] == left.id
