@@ -29,6 +29,7 @@ from dpdist.privacy import copies, journal, sqlite
 from dpdist.privacy.filter import Charge
 from dpdist.privacy.journal import Journal
 from dpdist.privacy.ledger_records import check_sums
+from dpdist.privacy.recall import Memory
 from tests.postgres import PostgresServer
 from tests.s3 import BUCKET
 
@@ -457,6 +458,18 @@ def test_memories_of_another_ledger_and_unknown_charges_are_refused(place, serve
         Ledger.existing()
     told = restore("copy.sqlite", "--dataset", "rows.zarr", "--nothing-since").stdout
     assert "Remembered nothing: the dataset rows.zarr" in told and spent(data.account) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("other", [{"epsilon": 0.25}, {"digest": "q"}, {"dataset_id": "e"}])
+def test_a_receipt_that_contradicts_the_copy_is_refused(folder, other):
+    with contextlib.closing(Ledger("ledger.sqlite")) as ledger:
+        ledger.open_run("d", "r", "p", Charge(0.5))
+        head, receipt = ledger.head(), ledger.receipt("r")
+    copies.back_up("ledger.sqlite", "copy.sqlite")
+    with pytest.raises(LedgerError, match=r"'r' is on file in new\.sqlite with another charge, plan or dataset"):
+        copies.put_back("copy.sqlite", "new.sqlite", [Memory("the run", (head,), {"r": {**receipt, **other}})], "ann")
+    assert not list(folder.glob("new.sqlite*"))
+    assert copies.put_back("copy.sqlite", "new.sqlite", [Memory("the run", (head,), {"r": receipt})], "ann").runs == ()
 
 
 def test_an_older_journal_in_the_ledgers_database_is_copied_too(folder, monkeypatch):
