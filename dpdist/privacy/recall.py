@@ -33,6 +33,7 @@ from dpdist.privacy.ledger_accounts import (
     read_limit,
 )
 from dpdist.privacy.ledger_records import (
+    ADD_RUN,
     RECEIPT,
     RUN,
     balance_columns,
@@ -41,9 +42,6 @@ from dpdist.privacy.ledger_records import (
 )
 from dpdist.privacy.sqlite import utc_now
 from dpdist.privacy.totals import Sums
-
-_ADD_RUN = f"""INSERT INTO dpdist_runs ({", ".join(RECEIPT)}, total, fold_total, split_total)
-    VALUES ({", ".join("?" * (len(RECEIPT) + 3))})"""
 
 
 @dataclass(frozen=True)
@@ -176,7 +174,7 @@ def _charge_again(db: Any, receipt: Mapping[str, Any]) -> None:
         enter_journal(db, str(receipt["journal"]), str(receipt["journal_path"]))
     columns = {**{name: receipt.get(name) for name in RECEIPT}, "account": account}
     columns["number"] = advance(db, "recall", run_id).number
-    db.execute(_ADD_RUN, (*columns.values(), *balance_columns(balance)))
+    db.execute(ADD_RUN, (*columns.values(), *balance_columns(balance)))
 
 
 def _keep_unit(db: Any, account: str, unit: str | None) -> None:
