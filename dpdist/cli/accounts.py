@@ -60,14 +60,11 @@ RELEASE_TITLES = {
 
 def account_of(book: Ledger, name: str) -> dict[str, Any]:
     from dpdist.privacy.filter import left, total
-    from dpdist.privacy.totals import NOTHING
 
-    limits, runs = book.limits(name), book.history(name)
-    limit = limits[-1][1] if limits else None
-    spent = total(limit, runs[-1].total if runs else NOTHING)
+    state, last, where = book.account(name), book.last_run(name), book.move(name)
+    limit = state.limit
+    spent = total(limit, state.total)
     remaining = None if limit is None else left(limit, spent)
-    where = book.move(name)
-    relation = limit.neighbours if limit else runs[0].charge.neighbours if runs else None
     return {
         "account": name,
         "datasets": book.datasets(name),
@@ -75,12 +72,12 @@ def account_of(book: Ledger, name: str) -> dict[str, Any]:
         "spent": {"epsilon": spent.epsilon, "delta": spent.delta},
         "left": remaining and {"epsilon": remaining.epsilon, "delta": remaining.delta},
         "composition": limit.composition if limit else "basic",
-        "neighbours": relation and relation.value,
-        "unit": book.account(name).unit,
+        "neighbours": state.neighbours and state.neighbours.value,
+        "unit": state.unit,
         "moved_to": where.path if where is not None and where.stage == "gone" else None,
-        "runs": len(runs),
-        "last_run": runs[-1].when if runs else None,
-        "limits": [limit_of(when, each) for when, each in limits],
+        "runs": book.n_runs(name),
+        "last_run": last and last.when,
+        "limits": [limit_of(when, each) for when, each in book.limits(name)],
     }
 
 

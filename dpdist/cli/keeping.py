@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import socket
 from collections.abc import Sequence
 
 import click
@@ -35,7 +33,7 @@ def backup(copy: str, ledger: str | None) -> None:
       dpdist budget backup copy.sqlite --ledger postgresql://officer@db/budgets
     """
     from dpdist.privacy.copies import back_up
-    from dpdist.privacy.ledger import default_path
+    from dpdist.privacy.ledger_place import default_path
 
     path = default_path() if ledger is None else ledger
     done = back_up(path, copy)
@@ -86,7 +84,8 @@ def restore(
     """
     from dpdist.pipeline.remembered import gather
     from dpdist.privacy.copies import put_back
-    from dpdist.privacy.ledger import default_path
+    from dpdist.privacy.ledger_place import default_path
+    from dpdist.privacy.ledger_records import whoami
 
     if not (datasets or runs or journals or nothing_since):
         raise click.UsageError(
@@ -101,8 +100,7 @@ def restore(
             f"nobody who was asked remembers anything of a ledger ({', '.join(silent)}): name others who may, or "
             "answer for it that nothing was charged since (--nothing-since)"
         )
-    who = f"{getpass.getuser()}@{socket.gethostname()}"
-    why = f"{who}, from {'other means' if copy is None else os.path.basename(copy)}"
+    why = f"{whoami()}, from {'other means' if copy is None else os.path.basename(copy)}"
     done = put_back(copy, path, memories, why + ("; nothing was charged since" if nothing_since else ""))
     lines = [f"{path} is in use again; nothing from before can go on."]
     if done.runs:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
-import socket
 from collections.abc import Sequence
 
 import click
@@ -50,20 +48,22 @@ def move(dataset: str, target: str, others: Sequence[str], nothing_since: bool, 
     from dpdist.engine.memory import DatasetMemory, noted_head
     from dpdist.privacy import moving
     from dpdist.privacy.ledger import Ledger
+    from dpdist.privacy.ledger_records import whoami
 
     with existing(ledger) as source:
         account = find(source, dataset)
         places = dict.fromkeys([*([dataset] if is_place(dataset) else []), *others])
         stored = {place: Dataset.open(place) for place in places}
         with contextlib.closing(Ledger(target)) as book:
+            went = source.move(account)
+            gone = not nothing_since and went is not None and went.stage == "gone" and went.ledger
             for place, data in stored.items():
                 if find(source, place) != account:
                     raise click.UsageError(f"{place} pays from another account ({find(source, place)}), not {account}")
                 known = noted_head(data)
-                if known is not None and known[0].ledger != book.id:
+                if known is not None and known[0].ledger not in (book.id, gone):  # gone: refused below, or finished
                     source.check_remembered(known[0], f"the dataset {data.location}", account)
-            who = f"{getpass.getuser()}@{socket.gethostname()}"
-            why = f"{who}{', who answers for it that nothing was charged meanwhile' if nothing_since else ''}"
+            why = f"{whoami()}{', who answers for it that nothing was charged meanwhile' if nothing_since else ''}"
             count = moving.move(source, account, book, why, nothing_since=nothing_since)
             lines = [
                 f"The account {account} is in {book.path} now, with {count:,} run{'' if count == 1 else 's'}; "

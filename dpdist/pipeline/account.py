@@ -14,8 +14,8 @@ from dpdist.pipeline.job import Job
 from dpdist.pipeline.rundir import LEDGER, OutputError, RunDirectory
 from dpdist.pipeline.sections import PASSWORD, STORES, of_another_kind
 from dpdist.privacy.filter import Limit, total
-from dpdist.privacy.ledger import Ledger, default_path
-from dpdist.privacy.ledger_place import is_there
+from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger_place import default_path, is_there
 from dpdist.privacy.postgres import is_address
 from dpdist.privacy.sqlite import MEMORY
 from dpdist.privacy.totals import Sums

@@ -155,9 +155,8 @@ def _take(copy: str, target: str) -> None:
     if not os.path.isfile(copy):
         raise LedgerError(f"there is no copy at {copy}")
     shutil.copyfile(copy, target)
-    for log in ("-wal",):  # of a plain copy that took it along
-        if os.path.exists(copy + log):
-            shutil.copyfile(copy + log, target + log)
+    if os.path.exists(log := f"{copy}-wal"):  # of a plain copy that took it along
+        shutil.copyfile(log, f"{target}-wal")
     try:
         with contextlib.closing(sqlite3.connect(target)) as connection:
             sound = connection.execute("PRAGMA integrity_check").fetchone()[0]

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import getpass
 import math
 import os
-import socket
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -32,6 +30,7 @@ from dpdist.privacy.ledger_accounts import (
     Account,
     add_limit,
     balance_after,
+    check_is_account,
     check_is_here,
     open_account,
     read_account,
@@ -55,6 +54,7 @@ from dpdist.privacy.ledger_records import (
     enter_journal,
     library,
     run_record,
+    whoami,
 )
 from dpdist.privacy.ledger_tables import SCHEMA
 from dpdist.privacy.object_journal import ObjectJournal
@@ -199,6 +199,8 @@ class Ledger(LedgerReader):
         ------
         BudgetError
             If the limit makes no sense or does not suit the charges on file.
+        LedgerError
+            If it is the id of a dataset that pays from an account of another name.
         """
         if composition not in ("basic", "gaussian"):
             raise BudgetError(f'composition must be "basic" or "gaussian", got {composition!r}')
@@ -207,6 +209,7 @@ class Ledger(LedgerReader):
         limit = Limit(budget, neighbours, composition)
 
         def change(db: Any) -> None:
+            check_is_account(db, account)
             check_is_here(db, account, self.path)
             old, _ = read_limit(db, account)
             known = read_account(db, account).unit
@@ -287,13 +290,14 @@ class Ledger(LedgerReader):
             If the charge is made under another neighbouring relation, lacks the mu that the account's rule needs, or is
             about a unit from which nothing follows for the account's.
         LedgerError
-            If the run id was used for something else, or the dataset pays from another account.
+            If the run id was used for something else, or the dataset pays from another account; or if the account is
+            called like a dataset that pays from another one.
         """
         account = dataset_id if account in (None, dataset_id) else check_account(account)
         kept_by = None if journal is None else journal.id
         if not (dataset_id and run_id and digest):
             raise LedgerError(f"a run needs a dataset id, a run id and a digest, got {(dataset_id, run_id, digest)!r}")
-        user, now = user or _whoami(), utc_now()
+        user, now = user or whoami(), utc_now()
 
         def charge_once(db: Any) -> RunCharge:
             row = db.execute(RUN, (run_id,)).fetchone()
@@ -481,17 +485,10 @@ class Ledger(LedgerReader):
 
     def _check(self, db: Any, account: Account, charge: Charge, about: About) -> tuple[Charge, Balance]:
         """What the account would pay, and what would be spent then; raises what `Ledger.open_run` says it raises."""
+        check_is_account(db, account.name)
         check_is_here(db, account.name, self.path)
         check_suits(account.name, account.limit, account.neighbours or charge.neighbours, charge)
         charge = counted(account.name, account.unit_for(about), charge, about)
         balance = balance_after(db, account, charge)
         check_fits(account.name, account.limit, charge, account.total, balance.total)
         return charge, balance
-
-
-def _whoami() -> str:
-    try:
-        user = getpass.getuser()
-    except (ImportError, KeyError, OSError):  # a container's user without a name
-        user = f"uid{os.getuid()}"
-    return f"{user}@{socket.gethostname()}"

@@ -50,6 +50,8 @@ DATASETS = "SELECT dataset_id FROM dpdist_datasets WHERE account = ? ORDER BY da
 SET_UNIT = "UPDATE dpdist_accounts SET unit = ? WHERE account = ?"
 _MOVE = "SELECT stage, ledger, path FROM dpdist_moves WHERE account = ?"
 _ACCOUNT_OF = "SELECT account FROM dpdist_datasets WHERE dataset_id = ?"
+_PAYS_ELSEWHERE = """SELECT account FROM dpdist_datasets WHERE dataset_id = ? AND account <> ?
+    AND NOT EXISTS (SELECT 1 FROM dpdist_accounts WHERE account = ?)"""
 
 
 def open_account(db: Any, account: str, dataset_id: str | None = None, named: bool = True) -> None:
@@ -73,6 +75,12 @@ def account_of(db: Any, dataset_id: str) -> str | None:
     """The account that a dataset pays from, None if it has none yet."""
     row = db.execute(_ACCOUNT_OF, (dataset_id,)).fetchone()
     return None if row is None else str(row[0])
+
+
+def check_is_account(db: Any, name: str) -> None:
+    """Refuse the id of a dataset that pays from an account of another name: a limit on its id would limit nothing."""
+    if row := db.execute(_PAYS_ELSEWHERE, (name, name, name)).fetchone():
+        raise LedgerError(f"{name!r} is a dataset that pays from the account {row[0]!r}: name that account")
 
 
 def read_limit(db: Any, account: str) -> tuple[Limit | None, int]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from dpdist.privacy.filter import Amount, Limit, left, total
@@ -15,6 +17,7 @@ from dpdist.privacy.ledger_accounts import (
     Account,
     Move,
     account_of,
+    check_is_account,
     limit_of,
     read_account,
     read_move,
@@ -24,7 +27,9 @@ from dpdist.privacy.ledger_records import (
     ACCOUNTS,
     ANY_RUN,
     BEFORE,
+    COUNT_RUNS,
     EVENTS,
+    LAST_RUN,
     RELEASES,
     RUN,
     RUNS,
@@ -32,7 +37,7 @@ from dpdist.privacy.ledger_records import (
     RunRecord,
     run_record,
 )
-from dpdist.privacy.sqlite import Store
+from dpdist.privacy.sqlite import Result, Store
 from dpdist.privacy.totals import Sums, decoded
 
 
@@ -102,7 +107,7 @@ class LedgerReader:
 
     def account(self, name: str) -> Account:
         """Return the limit of an account, its relation, and what its runs come to."""
-        return self._db.read(lambda db: read_account(db, name))
+        return self._read_of(name, lambda db: read_account(db, name))
 
     def spent(self, account: str) -> Amount:
         """Return the total of all charges by the account's rule ("basic" if no limit is set)."""
@@ -116,7 +121,8 @@ class LedgerReader:
 
     def limits(self, account: str) -> list[tuple[str, Limit]]:
         """Return every limit that was set, with the time, oldest first; the last one is in force."""
-        return self._db.read(lambda db: [(when, limit_of(*terms)) for *terms, when in db.execute(LIMITS, (account,))])
+        found = self._read_of(account, lambda db: db.execute(LIMITS, (account,)).fetchall())
+        return [(when, limit_of(*terms)) for *terms, when in found]
 
     def events(self) -> list[tuple[str, str, str]]:
         """Return when the ledger was restored or an account was moved, which of the two, and who said so."""
@@ -126,13 +132,21 @@ class LedgerReader:
         """Return every run of the account, oldest first, with its releases."""
 
         def found(db: Any) -> list[RunRecord]:
+            made = [ReleaseRecord(*row) for row in db.execute(RELEASES, (account,)).fetchall()]
+            of_run = {run_id: tuple(some) for run_id, some in groupby(made, lambda release: release.run_id)}
             runs = [run_record(row) for row in db.execute(RUNS, (account,)).fetchall()]
-            return [
-                replace(run, releases=tuple(ReleaseRecord(*row) for row in db.execute(RELEASES, (run.run_id,))))
-                for run in runs
-            ]
+            return [replace(run, releases=of_run.get(run.run_id, ())) for run in runs]
 
-        return self._db.read(found)
+        return self._read_of(account, found)
+
+    def n_runs(self, account: str) -> int:
+        """Return how many runs were charged to an account."""
+        return self._read_of(account, lambda db: int(db.execute(COUNT_RUNS, (account,)).fetchone()[0]))
+
+    def last_run(self, account: str) -> RunRecord | None:
+        """Return the newest run of an account, without its releases; None if there is none."""
+        row = self._read_of(account, lambda db: db.execute(LAST_RUN, (account,)).fetchone())
+        return None if row is None else run_record(row)
 
     def run(self, run_id: str) -> RunRecord | None:
         """Return one run, without its releases; None if it was not charged."""
@@ -146,6 +160,15 @@ class LedgerReader:
     def limit(self, account: str) -> Limit | None:
         """Return the limit of an account that is in force, None if there is none."""
         return self.account(account).limit
+
+    def _read_of(self, account: str, work: Callable[[Any], Result]) -> Result:
+        """What `work` finds of an account; the id of a dataset that pays from another one is refused."""
+
+        def found(db: Any) -> Result:
+            check_is_account(db, account)
+            return work(db)
+
+        return self._db.read(found)
 
     def is_empty(self) -> bool:
         """Whether nothing was ever charged to it."""

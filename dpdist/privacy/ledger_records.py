@@ -6,6 +6,9 @@ All of it works inside a transaction of `dpdist.privacy.ledger`.
 from __future__ import annotations
 
 import functools
+import getpass
+import os
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -22,6 +25,8 @@ _OF_A_RUN = """epsilon, delta, neighbours, mu, split, fold, account,
 RUN_COLUMNS = f"SELECT {_OF_A_RUN} FROM dpdist_runs"
 RUN = f"{RUN_COLUMNS} WHERE run_id = ?"
 RUNS = f"{RUN_COLUMNS} WHERE account = ? ORDER BY number"
+LAST_RUN = f"{RUN_COLUMNS} WHERE account = ? ORDER BY number DESC LIMIT 1"
+COUNT_RUNS = "SELECT COUNT(*) FROM dpdist_runs WHERE account = ?"
 HOW_CHARGED = f"""SELECT number, (SELECT what FROM dpdist_heads AS head WHERE head.number = dpdist_runs.number),
     (SELECT subject FROM dpdist_heads AS head WHERE head.number = dpdist_runs.number), {_OF_A_RUN}
     FROM dpdist_runs WHERE account = ? ORDER BY number"""
@@ -30,10 +35,6 @@ ANY_RUN = "SELECT 1 FROM dpdist_runs LIMIT 1"
 BEFORE = """SELECT earlier.total FROM dpdist_runs AS run JOIN dpdist_runs AS earlier
     ON earlier.account = run.account AND earlier.number < run.number WHERE run.run_id = ?
     ORDER BY earlier.number DESC LIMIT 1"""
-ADD_RUN = """INSERT INTO dpdist_runs (number, account, run_id, dataset_id, digest,
-    epsilon, delta, neighbours, mu, split, fold, charged_at, user_name, label, journal, library, unit, group_size,
-    total, fold_total, split_total)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _BALANCES = f"SELECT fold_total, split_total, {_OF_A_RUN} FROM dpdist_runs WHERE account = ? ORDER BY number"
 _CHARGE_WITHOUT_RUN = """SELECT subject FROM dpdist_heads AS head WHERE what = 'charge' AND NOT EXISTS
     (SELECT 1 FROM dpdist_runs AS run WHERE run.run_id = head.subject AND run.number = head.number)"""
@@ -42,19 +43,25 @@ RECEIPT = (
     "charged_at", "user_name", "label", "journal", "library", "unit", "group_size",
 )  # fmt: skip
 """All that was charged for a run, as others keep it: a ledger that has forgotten the run can charge it again."""
+WHOLE_RUN = (*RECEIPT, "total", "fold_total", "split_total")
+ADD_RUN = f"INSERT INTO dpdist_runs ({', '.join(WHOLE_RUN)}) VALUES ({', '.join('?' * len(WHOLE_RUN))})"
 RECEIPT_OF_RUN = f"SELECT {', '.join(RECEIPT)} FROM dpdist_runs WHERE run_id = ?"
 BIND = "UPDATE dpdist_runs SET journal = ? WHERE run_id = ? AND journal IS NULL"
 _ADD_JOURNAL = """INSERT INTO dpdist_journals (id, path) VALUES (?, ?)
     ON CONFLICT (id) DO UPDATE SET path = excluded.path"""
 JOURNAL_PATH = "SELECT path FROM dpdist_journals WHERE id = ?"
-_RELEASE_COLUMNS = """SELECT release_id, run_id, position, name, mechanism, noise_std, sensitivity,
-    cost, recorded_at, committed FROM dpdist_releases"""
+WHOLE_RELEASE = (
+    "release_id", "run_id", "position", "name", "mechanism", "noise_std", "sensitivity", "cost", "recorded_at",
+    "committed",
+)  # fmt: skip
+_RELEASE_COLUMNS = f"SELECT {', '.join(WHOLE_RELEASE)} FROM dpdist_releases"
 COMMITTED = "SELECT run_id, committed FROM dpdist_releases WHERE release_id = ?"
 COMMIT = "UPDATE dpdist_releases SET committed = ? WHERE release_id = ? AND committed IS NULL"
 RELEASE = f"{_RELEASE_COLUMNS} WHERE release_id = ? OR (run_id = ? AND position = ?)"
-RELEASES = f"{_RELEASE_COLUMNS} WHERE run_id = ? ORDER BY position"
-ADD_RELEASE = """INSERT INTO dpdist_releases (release_id, run_id, position, name, mechanism, noise_std, sensitivity,
-    cost, recorded_at, committed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+RELEASES = f"""{_RELEASE_COLUMNS} WHERE run_id IN (SELECT run_id FROM dpdist_runs WHERE account = ?)
+    ORDER BY run_id, position"""
+ADD_RELEASE = f"""INSERT INTO dpdist_releases ({", ".join(WHOLE_RELEASE)})
+    VALUES ({", ".join("?" * len(WHOLE_RELEASE))})"""
 ACCOUNTS = "SELECT account FROM dpdist_accounts ORDER BY account"
 
 _EDITION = "@"
@@ -169,6 +176,15 @@ def run_record(row: Sequence) -> RunRecord:
 def enter_journal(db: Any, journal_id: str, path: str) -> None:
     """Write down where a journal was last used."""
     db.execute(_ADD_JOURNAL, (journal_id, path))
+
+
+def whoami() -> str:
+    """Who works with the ledger: the account and the host of this process, ``ann@node1``."""
+    try:
+        user = getpass.getuser()
+    except (ImportError, KeyError, OSError):  # a container's user without a name
+        user = f"uid{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
 
 
 @functools.cache

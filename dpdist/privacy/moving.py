@@ -29,31 +29,23 @@ from typing import Any
 
 from dpdist.errors import BudgetError, LedgerError
 from dpdist.privacy.filter import check_suits
-from dpdist.privacy.heads import advance, read_head
+from dpdist.privacy.heads import Head, advance, read_head
 from dpdist.privacy.ledger import Ledger
-from dpdist.privacy.ledger_accounts import SET_UNIT, account_of, open_account, read_account, read_move
+from dpdist.privacy.ledger_accounts import LIMITS, SET_UNIT, account_of, open_account, read_account, read_move
 from dpdist.privacy.ledger_place import is_there
-from dpdist.privacy.ledger_records import RECEIPT, RUN, check_sums, enter_journal, run_record
+from dpdist.privacy.ledger_records import RELEASES, RUN, WHOLE_RELEASE, WHOLE_RUN, check_sums, enter_journal, run_record
 from dpdist.privacy.postgres import is_address
 from dpdist.privacy.recall import charge_of
 from dpdist.privacy.sqlite import utc_now
 
 _SET_MOVE = """INSERT INTO dpdist_moves (account, stage, ledger, path) VALUES (?, ?, ?, ?)
     ON CONFLICT (account) DO UPDATE SET stage = excluded.stage, ledger = excluded.ledger, path = excluded.path"""
-_LIMITS = """SELECT epsilon, delta, neighbours, composition, set_at FROM dpdist_limits
-    WHERE account = ? ORDER BY number"""
 _ADD_LIMIT = """INSERT INTO dpdist_limits (account, number, epsilon, delta, neighbours, composition, set_at)
     SELECT ?, COUNT(*) + 1, ?, ?, ?, ?, ? FROM dpdist_limits WHERE account = ?"""
 _DATASETS = "SELECT dataset_id, named FROM dpdist_datasets WHERE account = ? ORDER BY dataset_id"
-_RUN = (*RECEIPT, "total", "fold_total", "split_total")
-_RUNS = f"SELECT {', '.join(_RUN)} FROM dpdist_runs WHERE account = ? ORDER BY number"
+_RUNS = f"SELECT {', '.join(WHOLE_RUN)} FROM dpdist_runs WHERE account = ? ORDER BY number"
 _RUN_IDS = "SELECT run_id FROM dpdist_runs WHERE account = ?"
-_RELEASE = (
-    "release_id", "run_id", "position", "name", "mechanism", "noise_std", "sensitivity", "cost", "recorded_at",
-    "committed",
-)  # fmt: skip
-_RELEASES = f"""SELECT {", ".join(_RELEASE)} FROM dpdist_releases
-    WHERE run_id IN (SELECT run_id FROM dpdist_runs WHERE account = ?)"""
+_OTHER_RUN_IDS = "SELECT run_id FROM dpdist_runs WHERE account <> ?"
 _JOURNALS = """SELECT id, path FROM dpdist_journals WHERE id IN
     (SELECT journal FROM dpdist_runs WHERE account = ?)"""
 _HEADS = "SELECT number, token FROM dpdist_heads"
@@ -69,10 +61,9 @@ class Parcel:
     """All of one account, as its ledger has it."""
 
     account: str
-    ledger: str
     path: str
-    number: int
-    """Of the ledger's newest head."""
+    head: Head
+    """Where its ledger stands."""
     unit: str | None
     limits: Sequence[Sequence[Any]]
     datasets: Sequence[Sequence[Any]]
@@ -81,6 +72,11 @@ class Parcel:
     releases: Sequence[Sequence[Any]]
     origins: Sequence[str]
     heads: Sequence[Sequence[Any]]
+
+    @property
+    def ledger(self) -> str:
+        """The id of its ledger."""
+        return self.head.ledger
 
 
 def move(source: Ledger, account: str, target: Ledger, why: str, *, nothing_since: bool = False) -> int:
@@ -111,9 +107,9 @@ def move(source: Ledger, account: str, target: Ledger, why: str, *, nothing_sinc
     leaving = source._db.read(lambda db: _packed(db, source.path, account, target, nothing_since))
     if not target._db.read(lambda db: _is_taken_in(db, leaving, target.path)):
         target._db.write(lambda db: _expect(db, leaving, target.path, why))
-    closed = source._db.write(lambda db: _close(db, source.path, account, target, why, nothing_since))
+    closed = source._db.write(lambda db: _close(db, source.path, leaving.head, account, target, why, nothing_since))
     target._db.write(lambda db: _take_in(db, closed, target.path, why))
-    return len(target.history(account))
+    return target.n_runs(account)
 
 
 def _full(path: str) -> str:
@@ -124,8 +120,8 @@ def _full(path: str) -> str:
 # -- in the old ledger --------------------------------------------------------------------------------------------
 
 
-def _packed(db: Any, path: str, account: str, target: Ledger, nothing_since: bool) -> Parcel:
-    """All of an account that may leave."""
+def _packed(db: Any, path: str, account: str, target: Ledger, nothing_since: bool, sound: Head | None = None) -> Parcel:
+    """All of an account that may leave; `sound` is where the charges of the ledger were seen to add up."""
     where = read_move(db, account)
     if where is not None and where.stage == "coming":
         raise LedgerError(
@@ -134,24 +130,24 @@ def _packed(db: Any, path: str, account: str, target: Ledger, nothing_since: boo
         )
     if where is not None and where.stage == "gone" and where.ledger != target.id:
         _check_never_arrived(account, where.ledger, where.path, path, nothing_since)
-    check_sums(db)
     head = read_head(db)
-    runs = [dict(zip(_RUN, row, strict=True)) for row in db.execute(_RUNS, (account,)).fetchall()]
-    limits = db.execute(_LIMITS, (account,)).fetchall()
+    if head != sound:  # all charges are added up again: not a second time while nobody else can charge
+        check_sums(db)
+    runs = [dict(zip(WHOLE_RUN, row, strict=True)) for row in db.execute(_RUNS, (account,)).fetchall()]
+    limits = db.execute(LIMITS, (account,)).fetchall()
     if not runs and not limits:
         raise LedgerError(f"the ledger {path} has no account {account!r}: there is nothing to move")
     heads = [(head.ledger, *row) for row in db.execute(_HEADS).fetchall()]
     return Parcel(
         account,
-        head.ledger,
         _full(path),
-        head.number,
+        head,
         read_account(db, account).unit,
         limits,
         db.execute(_DATASETS, (account,)).fetchall(),
         [(name, _full(place)) for name, place in db.execute(_JOURNALS, (account,)).fetchall()],
         runs,
-        db.execute(_RELEASES, (account,)).fetchall(),
+        db.execute(RELEASES, (account,)).fetchall(),
         [head.ledger, *(name for (name,) in db.execute(_ORIGINS, (account,)).fetchall())],
         heads + [tuple(row) for row in db.execute(_TAKEN).fetchall()],
     )
@@ -171,15 +167,15 @@ def _check_never_arrived(account: str, ledger: str, place: str, path: str, nothi
             raise LedgerError(f"{fix}, and has arrived: move it from there. Nothing was changed")
 
 
-def _close(db: Any, path: str, account: str, target: Ledger, why: str, nothing_since: bool) -> Parcel:
+def _close(db: Any, path: str, sound: Head, account: str, target: Ledger, why: str, nothing_since: bool) -> Parcel:
     """Charge nothing more to an account, and return all of it: from here on it does not change."""
-    leaving = _packed(db, path, account, target, nothing_since)
+    leaving = _packed(db, path, account, target, nothing_since, sound)
     where = read_move(db, account)
     if where is None or (where.stage, where.ledger) != ("gone", target.id):
         head = advance(db, "move", f"{why}: {account} to {_full(target.path)} ({target.id})")
         db.execute(_SET_MOVE, (account, "gone", target.id, _full(target.path)))
         own = (head.ledger, head.number, head.token)
-        leaving = Parcel(**{**vars(leaving), "number": head.number, "heads": [*leaving.heads, own]})
+        leaving = Parcel(**{**vars(leaving), "head": head, "heads": [*leaving.heads, own]})
     return leaving
 
 
@@ -228,9 +224,9 @@ def _check_can_take(db: Any, coming: Parcel, path: str) -> None:
             f"{'' if len(own) == 1 else 's'}), and two pasts cannot be made one: name a ledger without runs of it, "
             "which may be a new file, and charge the account there only. Nothing was changed"
         )
-    known = {run.run_id for run in own}
+    of_others = {run_id for (run_id,) in db.execute(_OTHER_RUN_IDS, (account,)).fetchall()}
     for run in coming.runs:
-        if run["run_id"] not in known and db.execute(RUN, (run["run_id"],)).fetchone() is not None:
+        if run["run_id"] in of_others:
             raise LedgerError(
                 f"{path} has charged another account for a run with the id {run['run_id']!r}: name another ledger, "
                 "which may be a new file. Nothing was changed"
@@ -267,11 +263,11 @@ def _take_in(db: Any, coming: Parcel, path: str, why: str) -> None:
     if _is_taken_in(db, coming, path):
         return
     _check_can_take(db, coming, path)
-    head = advance(db, "move", f"{why}: {account} from {coming.path} ({coming.ledger})", past=coming.number)
+    head = advance(db, "move", f"{why}: {account} from {coming.path} ({coming.ledger})", past=coming.head.number)
     open_account(db, account)
     if coming.unit is not None:
         db.execute(SET_UNIT, (coming.unit, account))
-    on_file = {tuple(limit) for limit in db.execute(_LIMITS, (account,)).fetchall()}
+    on_file = {tuple(limit) for limit in db.execute(LIMITS, (account,)).fetchall()}
     for limit in coming.limits:
         if tuple(limit) not in on_file:
             db.execute(_ADD_LIMIT, (account, *limit, account))
@@ -285,8 +281,8 @@ def _take_in(db: Any, coming: Parcel, path: str, why: str) -> None:
     now = utc_now()
     carried = [(run["number"], secrets.token_hex(16), "carry", run["run_id"], now) for run in numbered]
     _insert(db, "dpdist_heads", ("number", "token", "what", "subject", "written_at"), carried)
-    _insert(db, "dpdist_runs", _RUN, (tuple(run.values()) for run in numbered))
-    _insert(db, "dpdist_releases", _RELEASE, (row for row in coming.releases if row[1] not in known))
+    _insert(db, "dpdist_runs", WHOLE_RUN, (tuple(run.values()) for run in numbered))
+    _insert(db, "dpdist_releases", WHOLE_RELEASE, (row for row in coming.releases if row[1] not in known))
     for name in coming.origins:
         if name != head.ledger:
             db.execute(_ADD_ORIGIN, (account, name))

@@ -34,6 +34,7 @@ from dpdist.privacy.ledger_accounts import (
     read_limit,
 )
 from dpdist.privacy.ledger_records import (
+    ADD_RUN,
     HOW_CHARGED,
     RECEIPT,
     RUN,
@@ -46,8 +47,6 @@ from dpdist.privacy.totals import NOTHING, Sums, balances
 
 _ALL = "up to "
 """What is made up stands for all that was lost up to an entry."""
-_ADD_RUN = f"""INSERT INTO dpdist_runs ({", ".join(RECEIPT)}, total, fold_total, split_total)
-    VALUES ({", ".join("?" * (len(RECEIPT) + 3))})"""
 
 
 @dataclass(frozen=True)
@@ -188,7 +187,7 @@ def _charge_again(db: Any, receipt: Mapping[str, Any], of: str) -> None:
         enter_journal(db, str(receipt["journal"]), str(receipt["journal_path"]))
     columns = {**{name: receipt.get(name) for name in RECEIPT}, "account": account}
     columns["number"] = advance(db, "recall", of).number
-    db.execute(_ADD_RUN, (*columns.values(), *balance_columns(balance)))
+    db.execute(ADD_RUN, (*columns.values(), *balance_columns(balance)))
 
 
 def _keep_unit(db: Any, account: str, unit: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import getpass
 import io
@@ -21,6 +22,7 @@ from click.testing import CliRunner, Result
 
 from dpdist import Budget, Dataset, Ledger, Neighbours
 from dpdist.cli import main
+from dpdist.cli.accounts import account_of
 from dpdist.cli.output import as_csv
 from dpdist.data.schema import ATTRIBUTE
 from dpdist.privacy.accounting import gdp_mu
@@ -91,6 +93,26 @@ def test_show_as_json_and_csv() -> None:
     table = budget("show").stdout.splitlines()
     assert len(table) == 3 and table[2].split()[:2] == ["survey", "2"]
     assert "none: spending is recorded and not limited" in budget("show", "another").stdout
+
+
+def test_what_a_listing_asks_of_the_ledger_does_not_grow_with_the_runs() -> None:
+    counts = []
+    with contextlib.closing(Ledger()) as ledger:
+        for i in range(12):
+            ledger.open_run("survey", f"{i}", "p", Charge(0.5))
+            for j in range(2):
+                ledger.record_release(f"{i}", f"{i}/{j}", j, "sum", "Laplace", 1.0, 1.0, "pure 0.25")
+            if i in (1, 11):
+                asked: list[str] = []
+                ledger._db._connection.set_trace_callback(asked.append)
+                shown, history = account_of(ledger, "survey"), ledger.history("survey")
+                ledger._db._connection.set_trace_callback(None)
+                assert shown["runs"] == len(history) == i + 1 and shown["last_run"] == history[-1].when
+                assert [[release.release_id for release in run.releases] for run in history] == [
+                    [f"{k}/0", f"{k}/1"] for k in range(i + 1)
+                ]
+                counts.append(len(asked))
+    assert counts[0] == counts[1] > 0
 
 
 def test_the_gaussian_rule_shows_its_own_sum() -> None:
@@ -203,6 +225,12 @@ def test_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger(":memory:")
     ledger.open_run("d", "r", "p", Charge(1.0))
     assert (ledger.history("d")[0].user or "").startswith("uid")
+    fill()
+    budget("backup", "copy.sqlite")
+    budget("restore", "copy.sqlite", "--nothing-since", "--ledger", "put-back.sqlite")
+    budget("move", "survey", "--ledger", "put-back.sqlite", "--to", "new.sqlite")
+    events = json.loads(budget("history", "survey", "--ledger", "put-back.sqlite", "--json").stdout)["events"]
+    assert [event["why"].startswith("uid") for event in events] == [True, True]
 
 
 def test_names_cannot_act_on_the_terminal() -> None:

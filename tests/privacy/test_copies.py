@@ -15,22 +15,26 @@ import shutil
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from dpdist import Budget, Dataset, Ledger, LogisticRegression
+from dpdist import Budget, Dataset, Ledger, LogisticRegression, Neighbours
 from dpdist.central import GradientDescent
 from dpdist.cli import main
 from dpdist.errors import BudgetExceeded, Forgotten, LedgerError
 from dpdist.pipeline.job import load_job
 from dpdist.pipeline.run import run_job
 from dpdist.privacy import copies, journal, sqlite
-from dpdist.privacy.filter import Charge
+from dpdist.privacy.filter import Charge, Limit
+from dpdist.privacy.heads import Head
 from dpdist.privacy.journal import Journal
 from dpdist.privacy.ledger_records import check_sums
+from dpdist.privacy.recall import Memory, Seen
+from dpdist.privacy.totals import Sums
 from tests.postgres import PostgresServer
 from tests.s3 import BUCKET
 
@@ -511,6 +515,8 @@ def test_a_copy_is_a_file(folder, monkeypatch, address):
     put = restore("copy.sqlite", "--nothing-since", "--ledger", "s3://bucket/ledger", code=2)
     assert "expected a file or postgresql://" in put.stderr
     assert sorted(path.name for path in folder.glob("*:")) == []
+
+
 def in_place_of(values: dict, path: str, value: object) -> dict:
     """The same with another value, or without it (None), at a path like ``limit.epsilon``."""
     name, _, rest = path.partition(".")
@@ -571,6 +577,64 @@ def test_memories_of_another_ledger_and_unknown_charges_are_refused(place, serve
         Ledger.existing()
     told = restore("copy.sqlite", "--dataset", "rows.zarr", "--nothing-since").stdout
     assert "Remembered nothing: the dataset rows.zarr" in told and spent(data.account) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("other", [{"epsilon": 0.25}, {"digest": "q"}, {"dataset_id": "e"}])
+def test_a_receipt_that_contradicts_the_copy_is_refused(folder, other):
+    with contextlib.closing(Ledger("ledger.sqlite")) as ledger:
+        ledger.open_run("d", "r", "p", Charge(0.5))
+        head, receipt = ledger.head(), ledger.receipt("r")
+    copies.back_up("ledger.sqlite", "copy.sqlite")
+    with pytest.raises(LedgerError, match=r"'r' is on file in new\.sqlite with another charge, plan or dataset"):
+        copies.put_back("copy.sqlite", "new.sqlite", [Memory("the run", (head,), {"r": {**receipt, **other}})], "ann")
+    assert not list(folder.glob("new.sqlite*"))
+    assert copies.put_back("copy.sqlite", "new.sqlite", [Memory("the run", (head,), {"r": receipt})], "ann").runs == ()
+
+
+@pytest.mark.parametrize("mu_squared", [Fraction(1, 7), None])
+def test_what_is_made_up_is_never_less_than_what_was_seen(folder, mu_squared):
+    limit = Limit(Budget(1e3, 0.5), Neighbours.REPLACE_ONE, "basic")
+    for i in range(1, 9):
+        path = f"{i}.sqlite"
+        with contextlib.closing(Ledger(path)) as ledger:
+            ledger.open_run("d", "kept", "p", Charge(0.1, 1e-9, mu=0.1))
+            ledger.open_run("e", "kept too", "p", Charge(i / 3, 1e-9 * i, mu=0.1))
+            head = ledger.head()
+        for account, extra in (("d", Fraction(i, 7)), ("e", Fraction(0))):
+            with contextlib.closing(Ledger(path)) as ledger:
+                kept = ledger.account(account).total
+            mu = None if mu_squared is None else kept.mu_squared + extra * mu_squared
+            seen = Sums(kept.epsilon + extra, kept.delta + extra / 1000, mu)
+            later = Head(head.ledger, head.number + 10, f"{account}")
+            memory = Memory("the dataset", (later,), seen=Seen(account, seen, limit, "row"))
+            done = copies.put_back(None, path, [memory], "ann")
+            assert done.accounts == ((account,) if extra or mu is None else ())
+            with contextlib.closing(Ledger(path)) as ledger:
+                total = ledger.account(account).total
+            assert total.epsilon >= seen.epsilon and total.delta >= seen.delta
+            assert (total.mu_squared is None) if mu is None else total.mu_squared >= mu
+            assert float(total.epsilon - seen.epsilon) < 1e-12 and float(total.delta - seen.delta) < 1e-12
+
+
+def test_runs_that_are_charged_again_keep_their_order(folder):
+    with contextlib.closing(Ledger("ledger.sqlite")) as ledger:
+        copies.back_up("ledger.sqlite", "copy.sqlite")
+        for name in ("first", "second", "third"):
+            ledger.open_run("d", name, "p", Charge(0.5))
+        head, receipts = ledger.head(), {name: ledger.receipt(name) for name in ("third", "first", "second")}
+    copies.put_back("copy.sqlite", "new.sqlite", [Memory("the runs", (head,), receipts)], "ann")
+    with contextlib.closing(Ledger("new.sqlite")) as ledger:
+        assert [run.run_id for run in ledger.history("d")] == ["first", "second", "third"]
+
+
+def test_a_plain_copy_is_put_back_with_its_log(folder):
+    with contextlib.closing(Ledger("ledger.sqlite")) as ledger:
+        ledger.open_run("d", "r", "p", Charge(0.5))
+        for end in ("", "-wal"):
+            shutil.copyfile(f"ledger.sqlite{end}", f"plain.sqlite{end}")
+    restore("plain.sqlite", "--nothing-since", "--ledger", "new.sqlite")
+    with contextlib.closing(Ledger("new.sqlite")) as ledger:
+        assert ledger.n_runs("d") == 1
 
 
 def test_an_older_journal_in_the_ledgers_database_is_copied_too(folder, monkeypatch):

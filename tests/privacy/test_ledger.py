@@ -398,6 +398,25 @@ def test_a_path_that_cannot_be_a_file(tmp_path: Path) -> None:
             Ledger(path)
 
 
+def test_the_id_of_a_dataset_that_shares_an_account_is_not_taken_for_an_account() -> None:
+    with contextlib.closing(Ledger(":memory:")) as ledger:
+        ledger.open_run("a", "first", "p", Charge(0.5), account="survey")
+        asked = [
+            lambda: ledger.set_limit("a", Budget(1.0)),
+            lambda: ledger.open_run("b", "second", "p", Charge(0.5), account="a"),
+            lambda: ledger.can_afford("a", Charge(0.5)),
+            *(lambda ask=ask: ask("a") for ask in (ledger.spent, ledger.remaining, ledger.limit, ledger.limits)),
+            *(lambda ask=ask: ask("a") for ask in (ledger.history, ledger.n_runs, ledger.last_run)),
+        ]
+        for ask in asked:
+            with pytest.raises(LedgerError, match="'a' is a dataset that pays from the account 'survey'"):
+                ask()
+        assert ledger.accounts() == ["survey"] and ledger.n_runs("survey") == 1
+        ledger.open_run("c", "third", "p", Charge(0.25), account="shared")
+        ledger.open_run("shared", "fourth", "p", Charge(0.25), account="survey")  # the account was there before it
+        assert ledger.spent("shared").epsilon == 0.25
+
+
 @pytest.mark.parametrize("address", ["s3://bucket/ledger", "mysql://ann:secret@host/budgets", "file:///srv/ledger"])
 def test_an_address_of_what_keeps_no_ledger_makes_no_directory(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -257,6 +257,19 @@ def test_datasets_follow_their_account(places):
         assert ledger.spent("survey").epsilon == pytest.approx(4.0)
 
 
+def test_a_dataset_whose_account_has_left_is_moved_from_where_it_went(folder):
+    table("rows.zarr", account="survey")
+    dpdist("budget", "set", "rows.zarr", "--epsilon", "3", "--delta", "1e-5", "--ledger", "old.sqlite")
+    move("old.sqlite", "new.sqlite", account="rows.zarr")
+    refused = move("old.sqlite", "third.sqlite", account="rows.zarr", code=2)
+    assert f"to the ledger {os.path.abspath('new.sqlite')}" in refused and "already: move it from there" in refused
+    refused = move("old.sqlite", "third.sqlite", "--nothing-since", account="rows.zarr", code=3)  # it knows better
+    assert "belongs to the ledger with the id" in refused
+    move("old.sqlite", "new.sqlite", account="rows.zarr")
+    move("new.sqlite", "third.sqlite", account="rows.zarr")
+    assert chargeable("third.sqlite")
+
+
 def test_a_dataset_does_not_follow_another_account(folder):
     filled("old.sqlite")
     data = table("other.zarr", account="other")

@@ -144,6 +144,8 @@ def edit(path: str, statement: str) -> None:
     [
         ("UPDATE dpdist_runs SET epsilon = 0.25 WHERE run_id = 'r1'", "up to the run 'r1' do not add up"),
         ("UPDATE dpdist_runs SET total = NULL WHERE run_id = 'r2'", "up to the run 'r2' do not add up"),
+        ("UPDATE dpdist_runs SET fold_total = NULL WHERE run_id = 'r3'", "up to the run 'r3' do not add up"),
+        ("UPDATE dpdist_runs SET split_total = NULL WHERE run_id = 'r3'", "up to the run 'r3' do not add up"),
         ("DELETE FROM dpdist_runs WHERE run_id = 'r1'", "charged the run 'r1' and has no such run"),
         ("DELETE FROM dpdist_runs WHERE run_id = 'r2'", "charged the run 'r2' and has no such run"),
     ],
@@ -152,8 +154,9 @@ def test_a_ledger_that_was_edited_is_found_by_the_doctor(place, statement, says)
     with contextlib.closing(Ledger(place)) as ledger:
         for i in range(3):
             ledger.open_run("d", f"r{i}", "p", Charge(0.5))
+        ledger.open_run("d", "r3", "p", Charge(0.5, split="s", fold=0))
     (sound,) = [one for one in examine_ledger(place) if one.check == "ledger"]
-    assert sound.status == "ok" and "the charges of 3 runs add up" in sound.says
+    assert sound.status == "ok" and "the charges of 4 runs add up" in sound.says
     edit(place, statement)
     (found,) = [one for one in examine_ledger(place) if one.check == "ledger"]
     assert found.status == "fail" and says in found.says and "Restore the newest copy" in found.says
