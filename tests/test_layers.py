@@ -47,7 +47,7 @@ OUTSIDE = {
     "constraints": {"numpy"},
     "solvers": {"numpy", "scipy"},
     "privacy": {"numpy", "scipy", "mpmath", "dp_accounting", "obstore", "psycopg"},
-    "data": {"numpy", "zarr", "pyarrow"},
+    "data": {"numcodecs", "numpy", "zarr", "pyarrow"},
     "engine": {"numpy", "dask", "distributed"},
     "method": {"numpy"},
     "fitting": {"numpy", "sklearn"},

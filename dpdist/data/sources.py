@@ -22,6 +22,7 @@ from zarr.storage import LocalStore, MemoryStore, ZipStore
 from dpdist.data.integrity import chunk_problem
 from dpdist.data.schema import ArraySpec
 from dpdist.data.stores import from_store
+from dpdist.data.texts import counted
 from dpdist.errors import DataError
 from dpdist.privacy.streams import block_size
 
@@ -179,7 +180,7 @@ class ZarrSource(Source):
         self.complete = complete
         self._store, self._path = array.store, array.path
         self.remote = not isinstance(array.store, LocalStore | MemoryStore | ZipStore)
-        self._opened: zarr.Array | None = array
+        self._opened: zarr.Array | None = counted(array)
         if array.attrs.get("scale_factor") is not None or array.attrs.get("add_offset") is not None:
             raise DataError(
                 f"array {name!r} holds packed values (scale_factor/add_offset attributes); expected plain numbers. "
@@ -211,7 +212,7 @@ class ZarrSource(Source):
         if self._opened is None:
             # "r+" opens what exists, like "r", but does not ask a writable store for a read-only copy of itself.
             mode: Literal["r", "r+"] = "r" if self._store.read_only else "r+"
-            self._opened = zarr.open_array(store=self._store, path=self._path, mode=mode)
+            self._opened = counted(zarr.open_array(store=self._store, path=self._path, mode=mode))
         return self._opened
 
     def _read(self, start: int, stop: int) -> np.ndarray:
