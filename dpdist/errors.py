@@ -53,8 +53,12 @@ class Fenced(DpdistError):
     """Another process has taken over this run; this one must stop before it draws any noise."""
 
 
-class ClusterError(Unavailable):
-    """The scheduler cannot be reached, or its workers cannot do what was asked."""
+class ClusterError(DpdistError):
+    """A cluster that cannot be used: a wrong address, certificates that it refuses, workers with other versions."""
+
+
+class ClusterUnavailable(ClusterError, Unavailable):
+    """The scheduler cannot be reached, or there are no workers that do what was asked."""
 
 
 def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:

@@ -21,7 +21,7 @@ from distributed.security import Security
 
 from dpdist.engine import waits
 from dpdist.engine.security import door, refusal
-from dpdist.errors import ClusterError
+from dpdist.errors import ClusterError, ClusterUnavailable
 
 T = TypeVar("T")
 
@@ -164,15 +164,18 @@ def losses(client: Client) -> Iterator[None]:
 def new_client(cluster: str | Mapping[str, Any] | Cluster, seconds: float | None = None) -> Client:
     """A connection of our own, within ``seconds`` (default: `waits.CONNECT`).
 
-    Raises `ClusterError` with the reason if there is none to be had.
+    Raises `ClusterError` with the reason if there is none to be had, `ClusterUnavailable` if there may be one later.
     """
     limit = waits.CONNECT if seconds is None else seconds
+    kind: type[ClusterError] = ClusterUnavailable
     address, security = door(cluster) if isinstance(cluster, str | Mapping) else (None, None)
     try:
         return _client(address or cluster, security, limit)
     except (*_LOSSES, ValueError, TypeError) as error:
-        problem = type(error).__name__ if address is None or security is None else refusal(address, security)
-    raise ClusterError(
+        problem = type(error).__name__
+    if address is not None and security is not None:
+        kind, problem = refusal(address, security)
+    raise kind(
         f"cannot reach the Dask scheduler {address or cluster!r} within {limit:g} s: {problem}. "
         "The address is like tcp://host:8786 or tls://host:8786; cluster='threads' runs in this process. Nothing was "
         "charged by this attempt."

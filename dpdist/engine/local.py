@@ -13,7 +13,7 @@ from distributed.system import MEMORY_LIMIT
 
 from dpdist.engine.security import is_remote
 from dpdist.engine.workers import connect
-from dpdist.errors import ClusterError
+from dpdist.errors import ClusterUnavailable
 
 NEVER_TO_DISK = {"distributed.worker.memory.target": False, "distributed.worker.memory.spill": False}
 """By default, workers short of memory write what they hold to the disk: here, rows and un-noised sums."""
@@ -41,7 +41,7 @@ def opened(cluster: Any) -> Iterator[Any]:
                 dashboard_address=None,
             )
     except (OSError, RuntimeError, TimeoutError, ValueError) as error:
-        raise ClusterError(
+        raise ClusterUnavailable(
             f"worker processes could not be started ({type(error).__name__}): check cluster.workers, "
             "cluster.threads_per_worker and cluster.memory_limit. Nothing was charged"
         ) from None

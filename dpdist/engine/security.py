@@ -8,6 +8,7 @@ one of this cluster's own: whoever holds a certificate of it can run code beside
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import ssl
 from collections.abc import Mapping
@@ -17,7 +18,8 @@ from urllib.parse import urlsplit
 
 from distributed.security import Security
 
-from dpdist.errors import ClusterError
+from dpdist.engine.addresses import ADDRESS
+from dpdist.errors import ClusterError, ClusterUnavailable
 
 FILES = {"ca_file": "tls_ca_file", "cert_file": "tls_client_cert", "key_file": "tls_client_key"}
 """Our names of the three files, and Dask's."""
@@ -42,12 +44,18 @@ def door(cluster: str | Mapping[str, Any]) -> tuple[str, Security]:
     Raises
     ------
     ClusterError
-        When a file is missing, is not what it should be, or the three do not belong together. Nobody was asked yet.
+        When the address is none, a file is missing or is not what it should be, or the three do not belong together.
+        Nobody was asked yet.
     """
     given: Mapping[str, Any] = {"address": cluster} if isinstance(cluster, str) else cluster
     if unknown := sorted(set(given) - set(KEYS)):
         raise ClusterError(f"cluster has no key {unknown[0]!r}; expected {', '.join(KEYS)}")
     address = str(given["address"])
+    if not re.fullmatch(ADDRESS, address):
+        raise ClusterError(
+            f"{address!r} is not the address of a scheduler: expected tcp://HOST:PORT or tls://HOST:PORT. Nothing was "
+            "charged"
+        )
     named = {theirs: str(given[ours]) for ours, theirs in FILES.items() if given.get(ours)}
     encrypted = address.startswith(("tls://", "wss://"))
     if named and not encrypted:
@@ -101,30 +109,43 @@ def _readable(name: str, path: str) -> None:
         )
 
 
-def refusal(address: str, security: Security) -> str:
-    """Why a scheduler does not let us in, in words, after `distributed.Client` failed; asks the network once more."""
+def refusal(address: str, security: Security) -> tuple[type[ClusterError], str]:
+    """Why a scheduler does not let us in, after `distributed.Client` failed; asks the network once more.
+
+    `ClusterError` is what waiting does not change.
+    """
     where = urlsplit(address)
     try:
         with socket.create_connection((where.hostname or "", where.port or 0), timeout=3.0) as plain:
             if where.scheme != "tls":
-                return _what_answers(plain)
+                return ClusterUnavailable, _what_answers(plain)
             context = security.get_connection_args("client")["ssl_context"]
             with context.wrap_socket(plain) as tls:
                 tls.recv(1)  # a server that does not like our certificate says so after the handshake (TLS 1.3)
     except ssl.SSLCertVerificationError as error:
-        return (
+        return ClusterError, (
             f"its certificate was not signed by the authority in ca_file ({error.verify_message}): this is another "
             "cluster, or a wrong ca_file"
         )
-    except ssl.SSLError as error:
-        if "WRONG_VERSION_NUMBER" in str(error) or "RECORD_LAYER" in str(error):
-            return "it does not speak TLS: start it with --tls-ca-file, --tls-cert and --tls-key, or write tcp://"
-        return f"it refused our certificate ({error.reason}): it has to be signed by the authority that it trusts"
     except (TimeoutError, socket.gaierror, ValueError, ConnectionRefusedError) as error:
-        return f"nothing answers there ({type(error).__name__}): check the address, and that the scheduler runs"
+        what = f"nothing answers there ({type(error).__name__}): check the address, and that the scheduler runs"
+        return ClusterUnavailable, what
     except OSError as error:
-        return f"the connection was closed ({type(error).__name__}): check the address and the TLS settings"
-    return "it answers, but not as a Dask scheduler does: compare the versions of dask and distributed"
+        return _why_closed(error)
+    return ClusterUnavailable, _NO_SCHEDULER
+
+
+_NO_SCHEDULER = "it answers, but not as a Dask scheduler does: compare the versions of dask and distributed"
+
+
+def _why_closed(error: OSError) -> tuple[type[ClusterError], str]:
+    said = str(getattr(error, "reason", None) or type(error).__name__)
+    if "WRONG_VERSION_NUMBER" in said or "RECORD_LAYER" in said:
+        what = "it does not speak TLS: start it with --tls-ca-file, --tls-cert and --tls-key, or write tcp://"
+        return ClusterError, what
+    if "ALERT" in said:  # it says so itself; a connection that only ends may be that of a scheduler that ends
+        return ClusterError, f"it refused our certificate ({said}): it has to be signed by the authority that it trusts"
+    return ClusterUnavailable, f"the connection was closed ({said}): check the address and the TLS settings"
 
 
 def _what_answers(plain: socket.socket) -> str:
@@ -132,7 +153,7 @@ def _what_answers(plain: socket.socket) -> str:
     plain.settimeout(1.0)
     with contextlib.suppress(OSError):
         if plain.recv(1):
-            return "it answers, but not as a Dask scheduler does: compare the versions of dask and distributed"
+            return _NO_SCHEDULER
     return "it answers nothing to a connection without TLS: if it is encrypted, write tls:// and give the certificates"
 
 

@@ -6,8 +6,7 @@ import time
 
 from dpdist.engine import waits
 from dpdist.engine.connection import Connection, Lost, new_client
-from dpdist.engine.security import door
-from dpdist.errors import ClusterError
+from dpdist.errors import ClusterUnavailable
 
 
 def wait_for_workers(address: str, n_workers: int, patience: float) -> int:
@@ -18,10 +17,11 @@ def wait_for_workers(address: str, n_workers: int, patience: float) -> int:
 
     Raises
     ------
-    ClusterError
+    ClusterUnavailable
         When there is no scheduler, or not one worker.
+    ClusterError
+        At once, when it will not let us in: wrong certificates get no better by waiting.
     """
-    door(address)  # wrong certificates get no better by waiting
     give_up = time.monotonic() + patience
     connection: Connection | None = None
     while True:
@@ -31,7 +31,7 @@ def wait_for_workers(address: str, n_workers: int, patience: float) -> int:
                 client = new_client(address, min(waits.CONNECT, max(give_up - time.monotonic(), 0.1)))
                 connection = Connection(client, owned=True)
             found = len(connection.workers())
-        except (ClusterError, Lost) as error:  # its name is not known yet, nothing listens, or it was started anew
+        except (ClusterUnavailable, Lost) as error:  # no name yet, nothing listens, or it was started anew
             problem = str(error)
         if connection is not None and (problem or found >= n_workers or time.monotonic() > give_up):
             connection.close()
@@ -40,12 +40,12 @@ def wait_for_workers(address: str, n_workers: int, patience: float) -> int:
             break
         time.sleep(0.5)
     if problem:
-        raise ClusterError(
+        raise ClusterUnavailable(
             f"no scheduler at {address} after {patience:g} s: look at the scheduler's pod and its log. Nothing was "
             f"charged by this attempt ({problem})"
         )
     if found == 0:
-        raise ClusterError(
+        raise ClusterUnavailable(
             f"the scheduler {address} has no workers after {patience:g} s: look at the workers' pods (can they be "
             "scheduled, is the image there, is the memory limit enough?). Nothing was charged by this attempt"
         )

@@ -12,6 +12,6 @@ ANSWER = 10.0
 NOTICE = 10.0
 """Without progress, until the workers are asked what they do."""
 PATIENCE = 120.0
-"""Without progress, until a run ends with `dpdist.errors.ClusterError`. Pods that are replaced are back in 10 to 60."""
+"""Without progress, until a run ends with `dpdist.errors.ClusterUnavailable`. Replaced pods are back in 10 to 60."""
 TRANSFER = 600.0
 """The same for rows and results on their way between parties that all answer: how far they are cannot be seen."""

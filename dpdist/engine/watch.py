@@ -8,7 +8,7 @@ without progress                   what happens
 =================================  ===================================================================================
 for `NOTICE` (10 s), and again     every worker is asked directly, and messages that are stuck are sent (`liveness`)
 twice                              `Lost`: over a new connection, those who answer are asked the same again
-for `PATIENCE` (120 s)             one `ClusterError`; the run resumes
+for `PATIENCE` (120 s)             one `ClusterUnavailable`; the run resumes
 =================================  ===================================================================================
 
 A cluster without workers, and a scheduler that is gone, are waited for with the same patience.
@@ -25,7 +25,7 @@ from distributed import Client
 from dpdist.engine import waits
 from dpdist.engine.connection import Connection, Lost
 from dpdist.engine.liveness import Sign, flush, sign_of_life
-from dpdist.errors import ClusterError
+from dpdist.errors import ClusterUnavailable
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ class Watch:
         raise Lost("nobody works on what was asked")
 
     def recover(self, loss: Lost) -> None:
-        """Make the connection anew and wait until some worker answers; `ClusterError` when patience is over."""
+        """Make the connection anew and wait until some worker answers; `ClusterUnavailable` when patience is over."""
         why, connected = str(loss), False
         while (left := waits.PATIENCE - (time.monotonic() - self._progress)) > 0:
             left = max(left, 1.0)
@@ -105,7 +105,7 @@ class Watch:
             except Lost as again:
                 why, connected = str(again), False
             time.sleep(1.0)
-        raise ClusterError(
+        raise ClusterUnavailable(
             f"{why}; waited {waits.PATIENCE:g} s for progress. Look at the cluster's logs. {self._advice}"
         )
 

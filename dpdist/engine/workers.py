@@ -28,7 +28,7 @@ from dpdist.engine.connection import Connection, Lost, losses, new_client
 from dpdist.engine.shards import Failure, Round, Shard, ShardPlan, load_shard, summarise_shard
 from dpdist.engine.versions import difference, versions
 from dpdist.engine.watch import Watch
-from dpdist.errors import ClusterError, DataError, DataUnavailable
+from dpdist.errors import ClusterError, ClusterUnavailable, DataError, DataUnavailable
 
 Sources = Mapping[str, Sequence[Any]]
 REPLACEMENTS = 3
@@ -139,7 +139,7 @@ class DistributedWorkers:
             if any_seen:
                 self._watch.recover(loss)
             elif time.monotonic() - began > waits.CONNECT:
-                raise ClusterError(
+                raise ClusterUnavailable(
                     f"the scheduler has no workers (waited {waits.CONNECT:g} s); start some with 'dask worker ADDRESS' "
                     "before fitting. A run that was charged can be resumed with its run_id."
                 )
@@ -161,7 +161,7 @@ class DistributedWorkers:
                 loss = lost
             self._shards, self._pieces = [], []
             if attempt == REPLACEMENTS:
-                raise ClusterError(
+                raise ClusterUnavailable(
                     f"workers were lost in {REPLACEMENTS + 1} attempts at one round (at last: {loss}); look at their "
                     f"logs (memory limit?). {advice}"
                 )

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dpdist.engine.addresses import ADDRESS
 from dpdist.errors import BudgetError, DataError
 from dpdist.objects import SCHEMES as OBJECT_SCHEMES
 from dpdist.pipeline.problems import PROBLEMS
@@ -30,9 +31,6 @@ CLUSTER_KEYS: Mapping[str, Any] = {"workers": None, "threads_per_worker": 1, "me
 REMOTE_KEYS = ("address", "ca_file", "cert_file", "key_file")
 """Keys of a cluster that runs already."""
 OBJECTS, DATABASES = (tuple(s.removesuffix("://") for s in some) for some in (OBJECT_SCHEMES, DATABASE_SCHEMES))
-SCHEMES = ("tcp", "tls", "ucx", "ws", "wss", "inproc")
-"""Protocols of the addresses of Dask schedulers."""
-ADDRESS = rf"({'|'.join(SCHEMES)})://\S+"
 MEMORY = r"[0-9]+(\.[0-9]+)? ?([kKMGTP]i?)?B"
 LARGEST = 2**53
 """Of counts: more rows than a float64 counts exactly are a slip."""

@@ -19,7 +19,7 @@ from tests.cli.command import call
 JOB = """
 method: dp-gd
 data: {path: rows.zarr}
-params: {classes: [0, 1], row_norm: 1.0, n_rounds: 2}
+params: {classes: [0, 1], row_norm: 1.0, solver: {n_rounds: 2}}
 budget: {epsilon: 1.0, delta: 1.0e-6}
 cluster: threads
 ledger: ledger.sqlite

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import ssl
 import threading
 
+import dask
 import numpy as np
 import pytest
 from distributed import Client
 
 from dpdist import Dataset, Ledger, LogisticRegression
 from dpdist.central import GradientDescent
+from dpdist.cli.errors import report
 from dpdist.engine.security import certificates_required
+from dpdist.engine.waiting import wait_for_workers
 from dpdist.engine.workers import connect
 from dpdist.errors import ClusterError
 from dpdist.pipeline.job import JobError, load_job
 from dpdist.pipeline.run import run_job
-from tests.faults.cluster import RealCluster, make_certificates
+from tests.faults.cluster import RealCluster, make_certificates, within
 
 
 @pytest.fixture(scope="module")
@@ -130,15 +134,23 @@ def test_a_client_without_a_certificate_is_refused_by_the_scheduler(cluster, our
 def test_a_certificate_of_another_authority_is_refused(cluster, ours, theirs, monkeypatch):
     monkeypatch.setattr("dpdist.engine.waits.CONNECT", 2.0)
     stranger = {**theirs.cluster(cluster.address), "ca_file": str(ours.ca)}
-    with pytest.raises(ClusterError, match=r"it refused our certificate \(.*UNKNOWN_CA.*Nothing was charged"):
+    with pytest.raises(
+        ClusterError, match=r"it refused our certificate \(.*UNKNOWN_CA.*Nothing was charged"
+    ) as refused:
         connect(stranger)
+    assert report(refused.value) == 2
+    tls = {"ca-file": ours.ca, "client.cert": theirs.cert, "client.key": theirs.key}
+    configured = dask.config.set({f"distributed.comm.tls.{name}": str(path) for name, path in tls.items()})
+    with configured, pytest.raises(ClusterError, match="it refused our certificate"):
+        within(60, lambda: wait_for_workers(cluster.address, 1, 600.0))
 
 
 def test_a_wrong_authority_is_named(cluster, ours, theirs, monkeypatch):
     monkeypatch.setattr("dpdist.engine.waits.CONNECT", 2.0)
     wrong = {**ours.cluster(cluster.address), "ca_file": str(theirs.ca)}
-    with pytest.raises(ClusterError, match="its certificate was not signed by the authority in ca_file"):
+    with pytest.raises(ClusterError, match="its certificate was not signed by the authority in ca_file") as refused:
         connect(wrong)
+    assert report(refused.value) == 2
 
 
 def test_a_plain_client_is_refused(cluster, monkeypatch):
@@ -154,15 +166,33 @@ def test_a_plain_scheduler_is_named(ours, tmp_path, monkeypatch):
     monkeypatch.setattr("dpdist.engine.waits.CONNECT", 2.0)
     with RealCluster(tmp_path, 1) as plain:
         plain.ready()
-        with pytest.raises(ClusterError, match="it does not speak TLS"):
+        with pytest.raises(ClusterError, match="it does not speak TLS") as refused:
             connect(ours.cluster(plain.address.replace("tcp://", "tls://")))
+    assert report(refused.value) == 2
 
 
 def test_nobody_there(ours, monkeypatch):
     monkeypatch.setattr("dpdist.engine.waits.CONNECT", 1.0)
     for cluster in ("tcp://127.0.0.1:1", ours.cluster("tls://127.0.0.1:1")):
-        with pytest.raises(ClusterError, match=r"nothing answers there \(ConnectionRefusedError\)"):
+        with pytest.raises(ClusterError, match=r"nothing answers there \(ConnectionRefusedError\)") as away:
             connect(cluster)
+        assert report(away.value) == 75
+
+
+def test_a_scheduler_that_ends_in_the_handshake_may_be_back_later(ours, monkeypatch):
+    monkeypatch.setattr("dpdist.engine.waits.CONNECT", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def end() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+
+        threading.Thread(target=end, daemon=True).start()
+        with pytest.raises(ClusterError, match="the connection was closed") as away:
+            connect(ours.cluster(f"tls://127.0.0.1:{server.getsockname()[1]}"))
+        server.shutdown(socket.SHUT_RDWR)
+    assert report(away.value) == 75
 
 
 @pytest.mark.parametrize(
@@ -174,16 +204,20 @@ def test_nobody_there(ours, monkeypatch):
         ({"key_file": "LOCKED"}, "locked with a passphrase"),
         ({"address": "tcp://127.0.0.1:8786"}, "which is not encrypted, but certificates are given"),
         ({"certfile": "x"}, "no key 'certfile'"),
+        ({"address": "127.0.0.1:8786"}, r"'127.0.0.1:8786' is not the address of a scheduler: expected tcp://"),
+        ({"address": "https://127.0.0.1:8786"}, "is not the address of a scheduler"),
+        ({"address": "tls://127.0.0.1"}, "is not the address of a scheduler"),
     ],
-    ids=["missing", "mismatch", "junk", "locked", "plain", "unknown"],
+    ids=["missing", "mismatch", "junk", "locked", "plain", "unknown", "no protocol", "another protocol", "no port"],
 )
 def test_files_that_do_not_fit(ours, theirs, tmp_path, change, said):
     (tmp_path / "junk").write_text("this is no certificate")
     (tmp_path / "locked").write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\n")
     files = {"THEIRS": theirs.cert, "JUNK": tmp_path / "junk", "LOCKED": tmp_path / "locked"}
     change = {key: str(files.get(value, value)) for key, value in change.items()}
-    with pytest.raises(ClusterError, match=said):
+    with pytest.raises(ClusterError, match=said) as wrong:
         connect({**ours.cluster("tls://127.0.0.1:8786"), **change})
+    assert report(wrong.value) == 2
 
 
 @pytest.mark.parametrize(

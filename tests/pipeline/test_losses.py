@@ -34,7 +34,7 @@ PAGE = Path(__file__).parents[2] / "deploy" / "SECURITY.md"
 JOB = """
 method: dp-gd
 data: {{path: rows.zarr}}
-params: {{classes: [0, 1], row_norm: 1.0, n_rounds: 2}}
+params: {{classes: [0, 1], row_norm: 1.0, solver: {{n_rounds: 2}}}}
 budget: {{epsilon: 1.0, delta: 1.0e-6}}
 ledger: {ledger}
 output: {output}

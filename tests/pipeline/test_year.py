@@ -22,7 +22,7 @@ EPSILON = 0.5
 JOB = """
 method: dp-gd
 data: {path: rows.zarr}
-params: {classes: [0, 1], row_norm: 1.0, n_rounds: 3}
+params: {classes: [0, 1], row_norm: 1.0, solver: {n_rounds: 3}}
 budget: {epsilon: 0.5, delta: 1.0e-9}
 cluster: threads
 ledger: ledger.sqlite

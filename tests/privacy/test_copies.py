@@ -606,7 +606,7 @@ def test_what_is_made_up_is_never_less_than_what_was_seen(folder, mu_squared):
             mu = None if mu_squared is None else kept.mu_squared + extra * mu_squared
             seen = Sums(kept.epsilon + extra, kept.delta + extra / 1000, mu)
             later = Head(head.ledger, head.number + 10, f"{account}")
-            memory = Memory("the dataset", (later,), seen=Seen(account, seen, limit, "row"))
+            memory = Memory("the dataset", (later,), seen=Seen(account, seen, limit, "row", later, None))
             done = copies.put_back(None, path, [memory], "ann")
             assert done.accounts == ((account,) if extra or mu is None else ())
             with contextlib.closing(Ledger(path)) as ledger:

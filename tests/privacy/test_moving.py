@@ -21,6 +21,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dpdist import Budget, Dataset, Ledger, LogisticRegression
+from dpdist.central import GradientDescent
 from dpdist.cli import main
 from dpdist.data import Dataset as StoredDataset
 from dpdist.engine.memory import noted_head
@@ -224,9 +225,11 @@ def table(path: str, **options: Any) -> Dataset:
 
 
 def fit(data: Dataset, ledger: str, **options: Any) -> LogisticRegression:
-    fixed: dict[str, Any] = {"classes": [0, 1], "row_norm": 1.0, "epsilon": 1.0, "delta": 1e-6, "n_rounds": 2}
+    fixed: dict[str, Any] = {"classes": [0, 1], "row_norm": 1.0, "epsilon": 1.0, "delta": 1e-6}
     with contextlib.closing(Ledger(ledger)) as book:
-        return LogisticRegression(**fixed, cluster="threads", ledger=book, **options).fit(data)
+        return LogisticRegression(
+            **fixed, solver=GradientDescent(n_rounds=2), cluster="threads", ledger=book, **options
+        ).fit(data)
 
 
 def test_datasets_follow_their_account(places):
