@@ -221,7 +221,10 @@ def _problem(error: Exception) -> StoreError | None:
     kind, said = type(error).__name__, str(error)
     found = re.search(r"status code: (\d{3})", said)
     status = int(found[1]) if found else None
-    transient = "HTTP error:" in said if status is None else status in (408, 425, 429, 500, 502, 503, 504)
+    if status is None:  # the latter: of an answer that was cut off, something else came as the rest
+        transient = "HTTP error:" in said or "Content-Range header not present" in said
+    else:  # those of 520 and more are what networks in front of a store say when they do not reach it
+        transient = status in (408, 425, 429, 500, 502, 503, 504) or status >= 520
     if _METADATA in said and not (transient and status):
         return StoreError(
             "no credentials were found", "set them in the environment, for example AWS_ACCESS_KEY_ID and "
@@ -239,6 +242,8 @@ def _problem(error: Exception) -> StoreError | None:
         )
     if status == 404:
         return _no_bucket()
+    if status == 507:
+        return StoreError("the store is full (status 507)", "make room and start the same run again")
     what = f"({kind}{f', status {status}' if status else ''})"
     if transient:
         return StoreUnavailable(

@@ -6,6 +6,7 @@ import json
 import pickle
 import re
 import secrets
+import socketserver
 import sys
 import threading
 import time
@@ -22,7 +23,7 @@ from dpdist.data.stores import zarr_place
 from dpdist.engine import coordinator
 from dpdist.engine.progress import Released, watching
 from dpdist.errors import DataError, Fenced, LedgerError, LedgerUnavailable, Unavailable
-from dpdist.objects import object_store
+from dpdist.objects import StoreError, StoreUnavailable, object_store
 from dpdist.pipeline.remembered import of_dataset
 from dpdist.privacy.object_journal import ObjectJournal
 from tests import outages
@@ -295,3 +296,38 @@ def test_a_journal_nobody_can_reach_charges_nothing(s3_account, place, monkeypat
     with pytest.raises(LedgerUnavailable, match="check the address"):
         fitted(data, ledger=ledger)
     assert ledger.history("no-journal") == []
+
+
+ANSWERS = {
+    "too many requests": (b"429 Too Many Requests\r\nContent-Length: 0\r\n\r\n", StoreUnavailable, "status 429"),
+    "behind a network": (b"522 Timed Out\r\nContent-Length: 0\r\n\r\n", StoreUnavailable, "status 522"),
+    "a wrong length": (b"200 OK\r\nContent-Length: x\r\n\r\nabc", StoreUnavailable, "does not answer as it should"),
+    "too short, also when asked for the rest": (
+        b'200 OK\r\nContent-Length: 50\r\nLast-Modified: Wed, 18 Nov 2026 00:00:00 GMT\r\nETag: "x"\r\n\r\nabc',
+        StoreUnavailable,
+        "does not answer as it should",
+    ),
+    "full": (b"507 Insufficient Storage\r\nContent-Length: 0\r\n\r\n", StoreError, "is full"),
+    "not understood": (b"416 No\r\nContent-Length: 0\r\n\r\n", StoreError, "refuses the request"),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_what_a_server_answers_is_waited_for_or_said_at_once(monkeypatch, answer):
+    said, kind, words = ANSWERS[answer]
+    monkeypatch.setattr("dpdist.patience.PATIENCE", 0.5)
+    monkeypatch.setitem(objects.RETRIES, "retry_timeout", timedelta(milliseconds=200))
+
+    class Answer(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65536)
+            self.request.sendall(b"HTTP/1.1 " + said)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        options = {"endpoint": f"http://127.0.0.1:{server.server_address[1]}", "allow_http": True, "region": "x"}
+        store = objects.Objects("s3://bucket/p", options | {"skip_signature": True})
+        with pytest.raises(StoreError, match=words) as error:
+            store.get("key")
+        server.shutdown()
+    assert type(error.value) is kind

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -345,3 +346,10 @@ def test_a_store_that_overwrites(account):
         (found,) = examine_journal(f"s3://{BUCKET}/journal")
         server.shutdown()
     assert found.status == "fail" and "made twice" in found.says
+
+
+def test_what_is_away_is_said_without_patience(capsys):
+    began = time.monotonic()
+    said = call(capsys, "doctor", "--ledger", "postgresql://nobody@127.0.0.1:1/dpdist", "--json")
+    assert said.code != 0 and "check that the server runs" in said.out
+    assert time.monotonic() - began < 20  # where it is asked again, 45 and more
