@@ -195,6 +195,8 @@ class HybridReports(Numbers):
 
     def _law(self, statistic: Statistic, epsilon: float) -> Randomiser:
         if statistic.size == 1:
+            if self.n_sampled not in ("auto", 1):
+                raise BudgetError(f"n_sampled={self.n_sampled!r} is more than there are coordinates, which is 1")
             return type(self).scalar(1, epsilon)
         n_sampled: Any = self.n_sampled
         return SampleCoordinates(statistic.size, epsilon, n_sampled, self.reporter)
