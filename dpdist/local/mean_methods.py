@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.errors import BudgetError, MissingBound
-from dpdist.fitting.parameters import BOUNDS
+from dpdist.fitting.parameters import BOUNDS, check_between
 from dpdist.local.coordinates import Reporter, SampleCoordinates
 from dpdist.local.entries import Ball, Box, Truncated, TruncatedVector
 from dpdist.local.l1_mean import Projected, denoise, n_projections
@@ -316,7 +316,9 @@ class ProjectedReports(Direct):
         statement, d = self.statement, self.public.n_features
         radius = statement.need("radius")
         p = n_projections(self._users, d, statement.need("l1_radius") / radius, self._epsilon(self.public))
-        p = p if self.n_projections is None else min(self.n_projections, d)
+        if self.n_projections is not None:
+            check_between("n_projections", self.n_projections, 1, d)
+            p = self.n_projections
         return Projected(d, p, radius, self.seed) if p < d else Ball(d, radius)
 
     def _finish(self, mean: Vector, error: float) -> Vector:

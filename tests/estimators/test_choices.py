@@ -330,6 +330,14 @@ def test_coordinates_cannot_be_sampled_from_one_number(kind):
     model.set_params(method__n_sampled=1).plan(400, 1)
 
 
+def test_there_are_no_more_projections_than_coordinates():
+    method = local.mean_methods.ProjectedReports(n_projections=7)
+    model = local.Mean("l1", method=method, radius=1.0, l1_radius=1.0)
+    with pytest.raises(BudgetError, match="n_projections must be a number from 1 to 6, got 7"):
+        model.plan(400, 6)
+    model.plan(400, 7)
+
+
 @pytest.mark.parametrize(
     "params, says",
     [
