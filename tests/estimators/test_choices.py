@@ -330,6 +330,21 @@ def test_coordinates_cannot_be_sampled_from_one_number(kind):
     model.set_params(method__n_sampled=1).plan(400, 1)
 
 
+@pytest.mark.parametrize(
+    "kind, name, value",
+    [
+        (local.mean_methods.HybridReports, "scale", -1.0),
+        (local.mean_methods.OneBitReports, "n_sampled", 0),
+        (local.mean_methods.SampledCoordinates, "n_sampled", "all"),
+        (local.mean_methods.ProjectedReports, "n_projections", 2.5),
+        (local.mean_methods.GaussianProjected, "seed", -1),
+    ],
+)
+def test_a_law_of_reports_refuses_what_cannot_be_where_it_is_set(kind, name, value):
+    with pytest.raises(DpdistError, match=f"^{name} must be .* got {re.escape(repr(value))}"):
+        kind(**{name: value})
+
+
 def test_there_are_no_more_projections_than_coordinates():
     method = local.mean_methods.ProjectedReports(n_projections=7)
     model = local.Mean("l1", method=method, radius=1.0, l1_radius=1.0)
