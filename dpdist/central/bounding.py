@@ -17,6 +17,7 @@ Each is a name or an object with parameters of its own: ``gradient=Truncate(scal
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import dataclass
 
 from dpdist.errors import BudgetError
@@ -156,7 +157,7 @@ class Split(Rows):
 
 def check_rate(name: str, rate: float) -> None:
     """A chance that is not 0."""
-    if not 0 < rate <= 1:
+    if isinstance(rate, bool) or not isinstance(rate, numbers.Real) or not 0 < rate <= 1:
         raise BudgetError(f"{name} must lie in (0, 1], got {rate!r}")
 
 

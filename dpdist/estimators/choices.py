@@ -46,6 +46,15 @@ def chosen(parameter: str, value: Any, offered: Offered, auto: bool = True) -> A
             f"{parameter} takes a name or an object: {_names(offered)}, or for example {_example(offered)}; got "
             f"{value!r}{hint}"
         )
+    made: Any = value
+    for field in dataclasses.fields(made):
+        given = getattr(made, field.name)
+        if field.metadata.get("decided") and (type(given) is not type(field.default) or given != field.default):
+            raise BudgetError(
+                f"{parameter}={type(made).__name__}({field.name}=...): a fit decides {field.name}, and would not read "
+                f"it from there; leave it out. {type(made).__name__} has "
+                f"{', '.join(made.parameters()) or 'no parameters'}"
+            )
     return value
 
 
@@ -93,6 +102,11 @@ class ChoosesObjects(BaseEstimator):
             present = plain.get(owner, getattr(self, owner, None))
             if self._offered(owner) or _fields(present):
                 nested.setdefault(owner, {})[field] = value
+            elif owner in self._get_param_names() and not hasattr(present, "set_params"):
+                raise BudgetError(
+                    f"{name}={value!r} has nobody to read it while {owner}={present!r}: set {owner} to an object that "
+                    f"has a parameter {field!r} first"
+                )
             else:
                 others[name] = value
         super().set_params(**plain, **others)
@@ -115,7 +129,7 @@ class ChoosesObjects(BaseEstimator):
                 f"{owner}__{name}={fields[name]!r} has nobody to read it while {owner}='auto': {which}. Set {owner} "
                 "first"
             )
-        value = chosen(owner, value, offered) if isinstance(value, str) else value
+        value = chosen(owner, value, offered) if offered else value
         for name in fields:
             if name not in _fields(value):
                 known = readers(name, offered)

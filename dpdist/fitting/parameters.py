@@ -33,7 +33,7 @@ def check_count(name: str, value: Any, low: int = 1) -> None:
 
 def check_offers(name: str, value: Any, method: str, examples: str) -> None:
     """An object with the method that a loop will call."""
-    if not callable(getattr(value, method, None)):
+    if isinstance(value, type) or not callable(getattr(value, method, None)):
         raise BudgetError(f"{name} must have a method {method!r}, for example {examples}; got {value!r}")
 
 

@@ -32,7 +32,17 @@ from dpdist.estimators.choices import Offered, chosen
 from dpdist.fitting.parameters import check_between, check_count
 from dpdist.local.categories import Category, Labelled
 from dpdist.local.estimator import LocalEstimator
-from dpdist.local.frequency_oracles import KRR, OLH, OUE, SUE, UE, FrequencyOracle, Hadamard, SubsetSelection
+from dpdist.local.frequency_oracles import (
+    KRR,
+    OLH,
+    OUE,
+    SUE,
+    UE,
+    FrequencyOracle,
+    Hadamard,
+    SubsetSelection,
+    check_chance,
+)
 from dpdist.local.levels import Leveled, Levels, check_levels
 from dpdist.local.method import LocalMethod
 from dpdist.local.protocol import LocalProtocol
@@ -167,6 +177,10 @@ class UnaryEncoding(FrequencyMethod):
 
     p: float = 0.75
     q: float | None = None
+
+    def __post_init__(self) -> None:
+        check_chance("p", self.p)
+        check_chance("q", self.q)
 
     def law(self, size: int, epsilon: float) -> UE:
         return UE(size, epsilon, self.p, self.q)

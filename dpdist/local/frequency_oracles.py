@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import math
+import numbers
 from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
@@ -266,9 +267,7 @@ class UE(_Unary):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("p", "q"):
-            value = getattr(self, name)
-            if value is not None and not 1e-9 <= value <= 1 - 1e-9:
-                raise BudgetError(f"{name} must lie between 0 and 1, got {value!r}")
+            check_chance(name, getattr(self, name))
         if self._threshold >= self._kept:
             raise BudgetError(f"q must lie below p, or reports tell nothing: got p={self.p!r}, q={self.q!r}")
         if self._threshold < self._smallest:
@@ -297,6 +296,12 @@ class UE(_Unary):
 
     def _own(self, n_users: int, draws: Draws) -> NDArray[np.uint64] | None:
         return bernoulli_lanes(draws.words, -(-n_users // GROUP), self._kept)
+
+
+def check_chance(name: str, chance: float | None) -> None:
+    """The chance of a 1, which must tell something and not everything; None where it follows from another one."""
+    if chance is not None and not (isinstance(chance, numbers.Real) and 1e-9 <= chance <= 1 - 1e-9):
+        raise BudgetError(f"{name} must lie between 0 and 1, got {chance!r}")
 
 
 ORACLES: dict[str, type[FrequencyOracle]] = {

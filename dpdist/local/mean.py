@@ -160,13 +160,8 @@ class Mean(LocalEstimator):
                 f"method={method.name!r} is not for domain={self.domain!r}; choose one of "
                 f"{', '.join(map(repr, ['auto', *offered]))}"
             )
-        for name in ("scale", "n_sampled", "n_projections"):
-            value = getattr(method, name, None)
-            if value not in ("auto", None):
-                (check_bound if name == "scale" else check_count)(f"method={type(method).__name__}({name}=...)", value)
-        check_count("the seed of a projection", getattr(method, "seed", 0), low=0)
 
     def _check_levels(self, levels: Sequence[float]) -> None:
-        if self.domain not in ("interval", "l2") or chosen("method", self.method, METHODS) == GaussianReports():
+        if self.domain not in ("interval", "l2") or isinstance(chosen("method", self.method, METHODS), GaussianReports):
             raise BudgetError("epsilon_levels are for domain='interval' and domain='l2', with methods without a delta")
         check_levels(levels)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.errors import BudgetError, MissingBound
-from dpdist.fitting.parameters import BOUNDS
+from dpdist.fitting.parameters import BOUNDS, check_between, check_bound, check_count
 from dpdist.local.coordinates import Reporter, SampleCoordinates
 from dpdist.local.entries import Ball, Box, Truncated, TruncatedVector
 from dpdist.local.l1_mean import Projected, denoise, n_projections
@@ -150,6 +150,10 @@ class Numbers(MeanMethod):
     scalar: ClassVar[Any]
     """The law of one number."""
 
+    def __post_init__(self) -> None:
+        if self.scale is not None:
+            check_bound("scale", self.scale)
+
     def _statistic(self) -> Statistic:
         statement, d = self.statement, self.public.n_features
         if statement.domain == "heavy-tailed":
@@ -193,8 +197,15 @@ class HybridReports(Numbers):
 
     n_sampled: int | str = "auto"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_sampled != "auto":
+            check_count("n_sampled", self.n_sampled)
+
     def _law(self, statistic: Statistic, epsilon: float) -> Randomiser:
         if statistic.size == 1:
+            if self.n_sampled not in ("auto", 1):
+                raise BudgetError(f"n_sampled={self.n_sampled!r} is more than there are coordinates, which is 1")
             return type(self).scalar(1, epsilon)
         n_sampled: Any = self.n_sampled
         return SampleCoordinates(statistic.size, epsilon, n_sampled, self.reporter)
@@ -310,11 +321,18 @@ class ProjectedReports(Direct):
     n_projections: int | None = None
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if self.n_projections is not None:
+            check_count("n_projections", self.n_projections)
+        check_count("seed", self.seed, low=0)
+
     def _statistic(self) -> Statistic:
         statement, d = self.statement, self.public.n_features
         radius = statement.need("radius")
         p = n_projections(self._users, d, statement.need("l1_radius") / radius, self._epsilon(self.public))
-        p = p if self.n_projections is None else min(self.n_projections, d)
+        if self.n_projections is not None:
+            check_between("n_projections", self.n_projections, 1, d)
+            p = self.n_projections
         return Projected(d, p, radius, self.seed) if p < d else Ball(d, radius)
 
     def _finish(self, mean: Vector, error: float) -> Vector:

@@ -179,7 +179,12 @@ class Reader:
         value, kinds = entry.value, {kind.__name__: kind for kind in offered.values()}
         present = None if fixed is None else object_of(fixed, offered)
         if present is not None:
-            kinds = {type(present).__name__: type(present)}
+            mine = type(present).__name__
+            for name in value if isinstance(value, dict) else ():
+                if name in kinds and name != mine:
+                    text = f"the method fixes its kind at {mine}; write {{{mine}: ...}}, or choose another method"
+                    return self.add(f"{key}.{name}", entry.where, text)
+            kinds = {mine: type(present)}
         if isinstance(value, dict) and present is not None and not set(value) & set(kinds):
             return self._made(entry, key, type(present), dict(vars(present)))
         if isinstance(value, dict) and len(value) == 1:

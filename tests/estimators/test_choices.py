@@ -284,3 +284,93 @@ def test_reprs_show_objects_as_they_are_written():
 def test_pages_of_models_show_their_objects():
     page = classifier(solver=GradientDescent(3)).fit(X, Y)._repr_html_()
     assert "GradientDescent" in page
+
+
+@pytest.mark.parametrize(
+    "solver, name",
+    [
+        (FrankWolfe(split=True), "split"),
+        (FrankWolfe(public=3), "public"),
+        (GradientDescent(reason="mine"), "reason"),
+    ],
+)
+def test_what_a_fit_decides_is_refused_where_a_user_sets_it(solver, name):
+    with pytest.raises(BudgetError, match=rf"{type(solver).__name__}\({name}=\.\.\.\): a fit decides {name}"):
+        LinearRegression(solver=solver, constraint=L1Ball(1.0), feature_bound=1.0, residual_bound=1.0, **COMMON).plan(
+            400, 3
+        )
+
+
+def test_a_method_of_reports_does_not_take_the_fidelity_of_its_fit():
+    model = local.Histogram(4, method=local.frequency.UnaryEncoding(fidelity="sum"))
+    with pytest.raises(BudgetError, match=r"a fit decides fidelity.*UnaryEncoding has p, q"):
+        model.plan(400, 1)
+
+
+@pytest.mark.parametrize("rate", ["0.1", None, True, np.nan, [0.1]])
+def test_a_rate_that_is_no_number_is_refused_in_words(rate):
+    with pytest.raises(BudgetError, match=r"rate must lie in \(0, 1\]"):
+        Sample(rate)
+    with pytest.raises(BudgetError, match=r"batch_rate must lie in \(0, 1\]"):
+        SVRG(batch_rate=rate)
+
+
+@pytest.mark.parametrize("chance", ["0.5", [0.5], 2.0, 0, np.nan])
+@pytest.mark.parametrize("name", ["p", "q"])
+def test_probabilities_of_bits_that_cannot_be_are_refused_where_they_are_set(name, chance):
+    with pytest.raises(BudgetError, match=f"{name} must lie between 0 and 1"):
+        local.frequency.UnaryEncoding(**{name: chance})
+
+
+@pytest.mark.parametrize("kind", [local.mean_methods.HybridReports, local.mean_methods.OneBitReports])
+def test_coordinates_cannot_be_sampled_from_one_number(kind):
+    model = local.Mean("interval", method=kind(n_sampled=2), low=0.0, high=1.0)
+    with pytest.raises(BudgetError, match="n_sampled=2 is more than there are coordinates"):
+        model.plan(400, 1)
+    model.set_params(method__n_sampled=1).plan(400, 1)
+
+
+@pytest.mark.parametrize(
+    "kind, name, value",
+    [
+        (local.mean_methods.HybridReports, "scale", -1.0),
+        (local.mean_methods.OneBitReports, "n_sampled", 0),
+        (local.mean_methods.SampledCoordinates, "n_sampled", "all"),
+        (local.mean_methods.ProjectedReports, "n_projections", 2.5),
+        (local.mean_methods.GaussianProjected, "seed", -1),
+    ],
+)
+def test_a_law_of_reports_refuses_what_cannot_be_where_it_is_set(kind, name, value):
+    with pytest.raises(DpdistError, match=f"^{name} must be .* got {re.escape(repr(value))}"):
+        kind(**{name: value})
+
+
+def test_there_are_no_more_projections_than_coordinates():
+    method = local.mean_methods.ProjectedReports(n_projections=7)
+    model = local.Mean("l1", method=method, radius=1.0, l1_radius=1.0)
+    with pytest.raises(BudgetError, match="n_projections must be a number from 1 to 6, got 7"):
+        model.plan(400, 6)
+    model.plan(400, 7)
+
+
+@pytest.mark.parametrize(
+    "params, says",
+    [
+        ({"constraint__radius": 1.0}, r"constraint__radius=1\.0 has nobody to read it while constraint=None"),
+        ({"loss__threshold": 1.0}, r"loss__threshold=1\.0 has nobody to read it while loss='logistic'"),
+    ],
+)
+def test_a_field_of_no_object_is_refused_in_words(params, says):
+    with pytest.raises(BudgetError, match=says):
+        Minimizer().set_params(**params)
+
+
+@pytest.mark.parametrize("solver, says", [(3, "got 3"), (FrankWolfe, r"write FrankWolfe\(\)")])
+def test_a_field_of_what_is_no_solver_names_what_is(solver, says):
+    with pytest.raises(BudgetError, match=rf"solver takes a name or an object.*{says}"):
+        Minimizer(solver=solver).set_params(solver__n_rounds=1)
+
+
+def test_a_class_in_place_of_a_set_is_refused_before_a_row_is_read():
+    with pytest.raises(BudgetError, match="constraint must have a method 'project', for example"):
+        Minimizer(constraint=L1Ball, **COMMON).plan(400, 3)

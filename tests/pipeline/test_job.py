@@ -391,7 +391,11 @@ BROKEN = {
         "params.solver.batch_rate",
         "unknown",
     ),
-    "another solver": (with_(params__solver={"SVRG": {}}), "params.solver.SVRG", "unknown field of GradientDescent"),
+    "another solver": (
+        with_(params__solver={"SVRG": {}}),
+        "params.solver.SVRG",
+        "the method fixes its kind at GradientDescent; write {GradientDescent: ...}, or choose another method",
+    ),
     "misspelled field of a solver": (
         with_(params__solver={"GradientDescent": {"n_rouds": 3}}),
         "params.solver.GradientDescent.n_rouds",
