@@ -273,6 +273,20 @@ def test_a_dataset_whose_account_has_left_is_moved_from_where_it_went(folder):
     assert chargeable("third.sqlite")
 
 
+def test_a_dataset_that_last_saw_the_first_of_three_ledgers_follows(folder):
+    rows = table("rows.zarr", account="survey")
+    dpdist("budget", "set", "rows.zarr", "--epsilon", "3", "--delta", "1e-5", "--ledger", "a.sqlite")
+    fit(rows, "a.sqlite")
+    move("a.sqlite", "b.sqlite")  # by the name of the account: the dataset is told of none of it
+    move("b.sqlite", "c.sqlite")
+    fit(StoredDataset.open("rows.zarr"), "c.sqlite")
+    for left in ("a.sqlite", "b.sqlite"):
+        with pytest.raises(Forgotten):
+            fit(StoredDataset.open("rows.zarr"), left)
+    with contextlib.closing(Ledger("c.sqlite")) as ledger:
+        assert ledger.spent("survey").epsilon == pytest.approx(2.0)
+
+
 def test_a_dataset_does_not_follow_another_account(folder):
     filled("old.sqlite")
     data = table("other.zarr", account="other")
