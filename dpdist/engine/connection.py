@@ -182,14 +182,28 @@ def new_client(cluster: str | Mapping[str, Any] | Cluster, seconds: float | None
     )
 
 
+class _Connection(Client):
+    """A client that is closed by whoever has it, and not by the garbage collector.
+
+    To close one takes the lock under which Dask starts the loop of another, and the collector may come just there: then
+    that thread waits for itself, and everybody who wants a connection after it.
+    """
+
+    def __del__(self) -> None:
+        """Nothing."""
+
+
 def _client(address: Any, security: Security | None, seconds: float) -> Client:
     """Dask's own limit does not hold for a scheduler that is stopped: it waits for its greeting."""
     found: Future[Client] = Future()
 
     def connect() -> None:
+        client: Any = _Connection.__new__(_Connection)  # in hand also where it cannot be made
         try:
-            client = Client(address, timeout=seconds, set_as_default=False, security=security)
+            client.__init__(address, timeout=seconds, set_as_default=False, security=security)
         except BaseException as error:
+            with contextlib.suppress(Exception):
+                client.close(timeout=2.0)
             with contextlib.suppress(Exception):
                 found.set_exception(error)
             return

@@ -36,7 +36,7 @@ _MODULES = {
     "dpdist.local.feature_maps": ("Fourier", "Mapped", "Projection"),
     "dpdist.local.glm_copies": ("Copies", "CopiesProtocol"),
     "dpdist.local.coordinates": ("SampleCoordinates",),
-    "dpdist.local.frequency_oracles": ("KRR", "OUE", "SUE"),
+    "dpdist.local.frequency_oracles": ("KRR", "OUE", "SUE", "UE"),
     "dpdist.local.hadamard": ("Hadamard",),
     "dpdist.local.hashing": ("OLH",),
     "dpdist.local.l1_mean": ("Projected",),

@@ -53,7 +53,7 @@ def test_another_shell() -> None:
         (["dpdist", ""], list(COMMANDS)),
         (["dpdist", "bud"], ["budget"]),
         (["dpdist", "--ver"], ["--version"]),
-        (["dpdist", "budget", ""], ["backup", "history", "restore", "set", "show"]),
+        (["dpdist", "budget", ""], ["backup", "history", "move", "restore", "set", "show"]),
         (["dpdist", "budget", "set", "x", "--comp"], ["--composition"]),
         (["dpdist", "budget", "set", "x", "--composition", ""], ["basic", "gaussian"]),
         (["dpdist", "completion", "b"], ["bash"]),

@@ -21,7 +21,7 @@ SECRET = "1234.5678"
 FAKE = """
 import errno, os, signal, sys, time, types, warnings
 import click
-from dpdist.errors import BudgetExceeded, ClusterError, DataError, DpdistError, Fenced
+from dpdist.errors import BudgetExceeded, ClusterError, ClusterUnavailable, DataError, DpdistError, Fenced
 
 @click.command()
 def command():
@@ -116,7 +116,8 @@ def test_a_mistyped_command_is_answered_with_the_nearest() -> None:
     ("body", "code", "message"),
     (
         ("raise DataError('bad shape; give 2-d')", 2, "dpdist: bad shape; give 2-d\n"),
-        ("raise ClusterError('no scheduler')", 75, "dpdist: no scheduler\n"),
+        ("raise ClusterUnavailable('no scheduler')", 75, "dpdist: no scheduler\n"),
+        ("raise ClusterError('no certificate')", 2, "dpdist: no certificate\n"),
         ("raise BudgetExceeded('too much')", 3, "dpdist: too much\n"),
         ("raise Fenced('taken over')", 3, "dpdist: taken over\n"),
         ("e = DataError('wrong'); e.add_note('do this'); raise e", 2, "dpdist: wrong\ndo this\n"),

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from typing import Any
 
 import pytest
+from distributed import LocalCluster
 from distributed.batched import BatchedSend
 from distributed.comm import connect, listen
+from distributed.utils import LoopRunner
 
+from dpdist.engine.connection import new_client
 from dpdist.engine.liveness import flush
 
 
@@ -43,3 +47,19 @@ def test_a_batch_that_waits_for_tomorrow_goes_out_when_it_is_asked_for(kind):
 
     assert asyncio.run(wait(flushed=True)) == ["first", "second"]
     assert asyncio.run(wait(flushed=False)) == ["first"], "else there is nothing to flush"
+
+
+def test_a_connection_that_is_collected_takes_no_lock_of_others():
+    """The collector may come while another connection is being made, in the very thread that makes it."""
+
+    def collected() -> None:
+        with LoopRunner._lock:
+            client.__del__()
+
+    with LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster:
+        client = new_client(cluster)
+        thread = threading.Thread(target=collected, daemon=True)
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
+        client.close()
