@@ -8,6 +8,7 @@ fitted, nothing is printed but their number and what was released with noise.
 from __future__ import annotations
 
 import argparse
+import logging
 import tempfile
 import time
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--delta", type=float, default=1e-8)
     args = parser.parse_args(arguments)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("dpdist").setLevel(logging.INFO)  # a line for each release, on standard error
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         dataset, truth = synthetic.logit(args.rows, args.features, store=Path(folder) / "rows.zarr")
@@ -40,7 +43,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             delta=args.delta,
             row_norm=1.0,
             ledger=ledger,
-            verbose=1,
         )
         say("to be released, decided before any row is read:")
         say(f"{model.plan(dataset.n_rows, args.features)}\n")

@@ -94,10 +94,10 @@ class Rounds(LocalEstimator):
 
     def __init__(self, folder: str = "", n_rounds: int = 3, ask_twice: bool = False, random_state: int | None = None,
                  epsilon: float = 1.0, delta: float | None = None, fidelity: str = "report", ledger: Any = None,
-                 cluster: Any = None, run_id: str | None = None, verbose: int = 0) -> None:  # fmt: skip
+                 cluster: Any = None, run_id: str | None = None) -> None:  # fmt: skip
         self.folder, self.n_rounds, self.ask_twice, self.random_state = folder, n_rounds, ask_twice, random_state
         self.epsilon, self.delta, self.fidelity, self.ledger = epsilon, delta, fidelity, ledger  # type: ignore[assignment]
-        self.cluster, self.run_id, self.verbose = cluster, run_id, verbose
+        self.cluster, self.run_id = cluster, run_id
 
     def _chosen(self, public: Public, **beside: Any) -> InTurn:
         return InTurn(self.folder, self.n_rounds, self.ask_twice).decide(public, None)
