@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dpdist.engine.coordinator import Coordinator
     from dpdist.privacy.budget import Budget, Neighbours
     from dpdist.privacy.guarantee import Guarantee
-    from dpdist.privacy.ledger import Ledger
+    from dpdist.privacy.ledger.ledger import Ledger
 
 __all__ = [
     "Budget",
@@ -42,7 +42,7 @@ _HOMES = {
     "dpdist.engine.coordinator": ("Coordinator",),
     "dpdist.privacy.budget": ("Budget", "Neighbours"),
     "dpdist.privacy.guarantee": ("Guarantee",),
-    "dpdist.privacy.ledger": ("Ledger",),
+    "dpdist.privacy.ledger.ledger": ("Ledger",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -29,10 +29,10 @@ from dpdist.data import ROWS, Fold, Units
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.query import Query
 from dpdist.identity import plain
+from dpdist.privacy.accounting.plan import Item, Plan
+from dpdist.privacy.accounting.releases import Sampling
 from dpdist.privacy.budget import Budget, Neighbours
-from dpdist.privacy.mechanisms import Mechanism
-from dpdist.privacy.plan import Item, Plan
-from dpdist.privacy.releases import Sampling
+from dpdist.privacy.mechanisms.additive import Mechanism
 from dpdist.privacy.units import ALL_DATA, Protected
 
 Vector = NDArray[np.float64]
@@ -93,7 +93,7 @@ class Line:
     query : Query or None
         None where it follows from earlier releases; it is given to `Oracle.ask` then.
     count, share, sampling, fold, passes
-        As in `dpdist.privacy.plan.Item`.
+        As in `dpdist.privacy.accounting.plan.Item`.
     """
 
     name: str

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from dpdist import Budget, Ledger, LogisticRegression
-from dpdist.data import synthetic
+from dpdist.problems import linear_problems as synthetic
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -12,9 +12,9 @@ import numpy as np
 
 from dpdist import Dataset
 from dpdist.engine.progress import Event, Loading, Released, watching
-from dpdist.pipeline.job import load_job
-from dpdist.pipeline.places import place_at
-from dpdist.pipeline.run import run_job
+from dpdist.jobs.job import load_job
+from dpdist.jobs.run import run_job
+from dpdist.runs.storage import place_at
 from tests.s3 import Faults
 
 KINDS = ("refused", "503", "cut")

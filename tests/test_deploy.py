@@ -20,7 +20,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from dpdist.cli.submit import command as submit
-from dpdist.pipeline.submission import TEMPLATES, config_map, dask_job
+from dpdist.cluster.submission import TEMPLATES, config_map, dask_job
 from tests.kubernetes.kustomize import build
 
 DEPLOY = Path(__file__).parents[1] / "deploy"

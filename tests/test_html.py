@@ -12,14 +12,14 @@ from sklearn.base import clone
 
 from dpdist import Dataset, Guarantee, LogisticRegression, Neighbours
 from dpdist.central import GradientDescent
-from dpdist.fitting.representation import ReadableFit, fitted_html, fitted_text, released
+from dpdist.estimators.representation import ReadableFit, fitted_html, fitted_text, released
 from dpdist.html import Markup, card, details, escape, facts, number, percent, records, table, warning
-from dpdist.privacy.accounting import gdp_epsilon
+from dpdist.privacy.accounting.calibration import calibrate
+from dpdist.privacy.accounting.closed_forms import gdp_epsilon
+from dpdist.privacy.accounting.plan import Item, Plan
 from dpdist.privacy.budget import Budget
-from dpdist.privacy.calibration import calibrate
 from dpdist.privacy.guarantee import best_guess, suspicion
-from dpdist.privacy.mechanisms import Gaussian
-from dpdist.privacy.plan import Item, Plan
+from dpdist.privacy.mechanisms.additive import Gaussian
 
 EVIL = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
 VOID = {"meta", "link", "br", "img", "input", "hr"}

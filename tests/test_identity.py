@@ -72,7 +72,7 @@ def test_two_classes_of_one_kind_never_share_a_tag():
 
 def test_everything_that_names_a_release_has_a_tag_of_its_own():
     from dpdist.engine.query import Query
-    from dpdist.local.protocol import LocalProtocol, Randomiser, Statistic
+    from dpdist.local.survey.protocol import LocalProtocol, Randomiser, Statistic
     from dpdist.losses import Loss
 
     def below(kind):

@@ -13,6 +13,8 @@ LIBRARY = {
     "errors", "identity", "html", "patience", "objects", "charts", "data", "privacy", "kernels", "losses",
     "constraints", "solvers", "engine",
 }  # fmt: skip
+METHODS = LIBRARY | {"method", "estimators", "queries"}
+JOBS = METHODS | {"central", "local", "problems", "runs", "reports"}
 ROOMS = {
     "errors": set(),
     "html": set(),
@@ -24,16 +26,21 @@ ROOMS = {
     "losses": set(),
     "kernels": {"errors", "losses"},
     "privacy": {"errors", "html", "identity", "objects", "patience"},
-    "data": {"errors", "html", "objects", "patience", "privacy.streams", "privacy.budget"},
+    "data": {"errors", "html", "objects", "patience", "privacy.randomness", "privacy.budget"},
     "solvers": {"constraints"},
     "engine": {"errors", "identity", "patience", "objects", "data", "privacy", "kernels"},
+    "queries": {"errors", "kernels", "losses", "solvers", "privacy", "engine"},
     "method": LIBRARY,
-    "fitting": LIBRARY | {"method"},
-    "estimators": LIBRARY | {"method", "fitting"},
-    "central": LIBRARY | {"method", "fitting", "estimators"},
-    "local": LIBRARY | {"method", "fitting", "estimators"},
-    "pipeline": LIBRARY | {"method", "fitting", "estimators", "central", "local"},
-    "cli": LIBRARY | {"method", "fitting", "estimators", "central", "local", "pipeline"},
+    "estimators": LIBRARY | {"method"},
+    "central": METHODS,
+    "local": METHODS,
+    "problems": LIBRARY | {"local"},
+    "runs": LIBRARY,
+    "reports": LIBRARY | {"estimators", "runs"},
+    "jobs": JOBS,
+    "figures": JOBS | {"jobs"},
+    "cluster": JOBS | {"jobs"},
+    "cli": JOBS | {"jobs", "figures", "cluster"},
 }
 OUTSIDE = {
     "errors": set(),
@@ -50,11 +57,16 @@ OUTSIDE = {
     "data": {"numcodecs", "numpy", "zarr", "pyarrow"},
     "engine": {"numpy", "dask", "distributed"},
     "method": {"numpy"},
-    "fitting": {"numpy", "sklearn"},
     "estimators": {"numpy", "sklearn"},
     "central": {"numpy", "scipy", "sklearn"},
     "local": {"numpy", "scipy", "sklearn"},
-    "pipeline": {"httpx", "kr8s", "matplotlib", "numpy", "pyarrow", "scipy", "sklearn", "yaml", "zarr"},
+    "queries": {"numpy"},
+    "problems": {"numpy", "scipy", "sklearn", "zarr"},
+    "runs": {"numpy", "zarr"},
+    "reports": {"numpy", "yaml"},
+    "jobs": {"numpy", "sklearn", "yaml"},
+    "figures": {"matplotlib", "numpy", "pyarrow", "scipy", "yaml"},
+    "cluster": {"httpx", "kr8s", "yaml"},
     "cli": {"click", "rich", "zarr"},
 }
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")

@@ -1,7 +1,8 @@
 """Algorithms with a trusted coordinator, one module per problem family."""
 
-from dpdist.central.aggregate import SampleAndAggregate
-from dpdist.central.bounding import (
+from dpdist.central.aggregate.combine import Attention, ClippedMean
+from dpdist.central.aggregate.sample_and_aggregate import SampleAndAggregate
+from dpdist.central.linear.bounding import (
     All,
     ClipCoordinate,
     ClipNorm,
@@ -13,17 +14,16 @@ from dpdist.central.bounding import (
     Trim,
     Truncate,
 )  # fmt: skip
-from dpdist.central.combine import Attention, ClippedMean
-from dpdist.central.convex import AcceleratedGradient
-from dpdist.central.frank_wolfe import FrankWolfe
-from dpdist.central.hard_threshold import HardThresholding
-from dpdist.central.heavy_tailed import GradientDescent
-from dpdist.central.linear import LinearRegression, LinearSVC, LogisticRegression
-from dpdist.central.mean import ClippedColumns, Mean, SmoothTruncatedMean, TrimmedMean, TruncatedMean
-from dpdist.central.minimizer import Minimizer
-from dpdist.central.mirror import AcceleratedMirror, MirrorDescent
-from dpdist.central.perturbation import PerturbedObjective, PerturbedOutput
-from dpdist.central.variance_reduced import SVRG, Katyusha, SVRGPlusPlus
+from dpdist.central.linear.frank_wolfe import FrankWolfe
+from dpdist.central.linear.gradient_descent import AcceleratedGradient
+from dpdist.central.linear.hard_threshold import HardThresholding
+from dpdist.central.linear.heavy_tailed import GradientDescent
+from dpdist.central.linear.minimizer import Minimizer
+from dpdist.central.linear.mirror import AcceleratedMirror, MirrorDescent
+from dpdist.central.linear.models import LinearRegression, LinearSVC, LogisticRegression
+from dpdist.central.linear.perturbation import PerturbedObjective, PerturbedOutput
+from dpdist.central.linear.variance_reduced import SVRG, Katyusha, SVRGPlusPlus
+from dpdist.central.mean.columns import ClippedColumns, Mean, SmoothTruncatedMean, TrimmedMean, TruncatedMean
 
 __all__ = [
     "SVRG", "AcceleratedGradient", "AcceleratedMirror", "All", "Attention", "ClipCoordinate", "ClipNorm",

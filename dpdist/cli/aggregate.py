@@ -10,8 +10,8 @@ import click
 from dpdist.cli.output import as_json, as_list, as_table, deliver
 
 if TYPE_CHECKING:
-    from dpdist.local.aggregation import Aggregated
-    from dpdist.local.questionnaire import Survey
+    from dpdist.local.survey.aggregation import Aggregated
+    from dpdist.local.survey.questionnaire import Survey
 
 KINDS = {
     "length": "wrong length",
@@ -58,8 +58,8 @@ def command(protocol: str, reports: str, poisoned: float, scheduler: str | None,
       cat inbox/*.hex > all.hex && dpdist aggregate --protocol survey.json all.hex
     """
     from dpdist.cli.progress import showing
-    from dpdist.local.aggregation import aggregate
-    from dpdist.local.questionnaire import Survey
+    from dpdist.local.survey.aggregation import aggregate
+    from dpdist.local.survey.questionnaire import Survey
 
     survey = Survey.read(protocol)
     with showing(quiet=quiet or json_):

@@ -67,9 +67,9 @@ def command(
         found = exhibits()
         deliver(as_json(found) if json_ else exhibits_as_text(found))
         return
-    from dpdist.pipeline.audit import audit_job
-    from dpdist.pipeline.audit_local import audit_reports
-    from dpdist.pipeline.job import load_job
+    from dpdist.jobs.audit import audit_job
+    from dpdist.jobs.audit_local import audit_reports
+    from dpdist.jobs.job import load_job
 
     assert job is not None
     budget = (f"budget.epsilon={epsilon}", f"budget.delta={_delta(job, delta)}")
@@ -141,14 +141,14 @@ def exhibits_as_text(found: dict[str, Any]) -> str:
 
 def _delta(job: str, delta: float) -> float:
     """None of it, where the method's guarantee is one of epsilon alone."""
-    from dpdist.pipeline.job import load_job
+    from dpdist.jobs.job import load_job
 
     return 0.0 if load_job(_path(job)).method.guarantee == "epsilon" else delta
 
 
 def _path(job: str) -> str:
     """The file of a job: a path, or the example of a method in a checkout."""
-    from dpdist.pipeline.registry import METHODS
+    from dpdist.jobs.registry import METHODS
 
     if job not in METHODS:
         return job

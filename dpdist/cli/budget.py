@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpdist.cli import Commands, keeping, moving
-from dpdist.cli.accounts import (
+from dpdist.cli.account_tables import (
     RELATIONS,
     RELEASE_TITLES,
     RULES,
@@ -28,7 +28,7 @@ from dpdist.cli.naming import existing, find, find_or_name, is_place
 from dpdist.cli.output import as_csv, as_json, cost, deliver
 
 if TYPE_CHECKING:
-    from dpdist.privacy.filter import Composition
+    from dpdist.privacy.accounting.filter import Composition
 
 
 def _options(*options: Callable[..., Any]) -> Callable[..., Any]:
@@ -165,7 +165,7 @@ def set_(
     from dpdist.data import Dataset
     from dpdist.engine.memory import DatasetMemory
     from dpdist.privacy.budget import Budget, Neighbours
-    from dpdist.privacy.ledger import Ledger
+    from dpdist.privacy.ledger.ledger import Ledger
 
     budget = Budget(epsilon, delta)  # a wrong number is refused before any file is made
     with contextlib.closing(Ledger(ledger)) as book:

@@ -21,7 +21,7 @@ def command(run: str, namespace: str | None, context: str | None) -> None:
     Examples:
       dpdist cancel monday --namespace dpdist
     """
-    from dpdist.pipeline.kubernetes import Namespace
+    from dpdist.cluster.kubernetes import Namespace
 
     place = Namespace(namespace, context)
     place.run(run)

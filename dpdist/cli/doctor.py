@@ -59,8 +59,8 @@ def command(
       dpdist doctor nightly.yaml --json | jq '.findings[] | select(.status == "fail")'
     """
     from dpdist.engine.doctor import examine_cluster
-    from dpdist.engine.doctor_places import examine_journal, examine_ledger
-    from dpdist.engine.local import opened
+    from dpdist.engine.doctor_stores import examine_journal, examine_ledger
+    from dpdist.engine.local_cluster import opened
     from dpdist.patience import hurried
 
     if not any((job, cluster, ledger, journal, data)):
@@ -68,9 +68,9 @@ def command(
     place: Any = cluster
     arrays, options = {}, None
     if job is not None:
-        from dpdist.pipeline.account import ledger_path
-        from dpdist.pipeline.job import load_job
-        from dpdist.pipeline.run import at_scheduler
+        from dpdist.jobs.account import ledger_path
+        from dpdist.jobs.job import load_job
+        from dpdist.jobs.run import at_scheduler
 
         asked = load_job(job, settings)
         place = asked.cluster if cluster is None else at_scheduler(asked.cluster, cluster)

@@ -16,8 +16,8 @@ from dpdist.cli.output import as_json, as_list, as_table, deliver
 from dpdist.errors import DpdistError
 
 if TYPE_CHECKING:
-    from dpdist.pipeline.figure import Cell
-    from dpdist.pipeline.figures import Tell
+    from dpdist.figures.figure import Cell
+    from dpdist.figures.run_figure import Tell
 
 FOLDER = "pipelines/figures"
 EVERY = 5.0
@@ -64,8 +64,8 @@ def command(
       dpdist figures fig-3.8 --seeds 10 --set budget.delta=1e-6
       dpdist figures mine.yaml --json | jq '.figures[].files.svg'
     """
-    from dpdist.pipeline.figure import load_figure, titles
-    from dpdist.pipeline.figures import run_figure
+    from dpdist.figures.figure import load_figure, titles
+    from dpdist.figures.run_figure import run_figure
 
     if not names:
         found = {path.stem: titles(path) for path in sorted(Path(folder).glob("*.yaml"))}
@@ -119,7 +119,7 @@ def _rounded(value: Any) -> Any:
 
 def _path(name: str, folder: str) -> Path:
     """The file of a figure: a path, or a name in the folder."""
-    from dpdist.pipeline.yaml_lines import nearest
+    from dpdist.jobs.yaml_lines import nearest
 
     if name.endswith((".yaml", ".yml")) or os.sep in name:
         return Path(name)

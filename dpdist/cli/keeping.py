@@ -32,8 +32,8 @@ def backup(copy: str, ledger: str | None) -> None:
       dpdist budget backup /backups/ledger-$(date +%F).sqlite
       dpdist budget backup copy.sqlite --ledger postgresql://officer@db/budgets
     """
-    from dpdist.privacy.copies import back_up
-    from dpdist.privacy.ledger_place import default_path
+    from dpdist.privacy.ledger.backup import back_up
+    from dpdist.privacy.ledger.place import default_path
 
     path = default_path() if ledger is None else ledger
     done = back_up(path, copy)
@@ -82,10 +82,10 @@ def restore(
       dpdist budget restore /backups/monday.sqlite --nothing-since
       dpdist budget restore --journal s3://bucket/journal          # the ledger was put back by other means
     """
-    from dpdist.pipeline.remembered import gather
-    from dpdist.privacy.copies import put_back
-    from dpdist.privacy.ledger_place import default_path
-    from dpdist.privacy.ledger_records import whoami
+    from dpdist.privacy.ledger.backup import put_back
+    from dpdist.privacy.ledger.place import default_path
+    from dpdist.privacy.ledger.records import whoami
+    from dpdist.runs.remembered import gather
 
     if not (datasets or runs or journals or nothing_since):
         raise click.UsageError(

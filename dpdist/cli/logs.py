@@ -21,8 +21,8 @@ def command(run: str, attempt: int | None, follow: bool, namespace: str | None, 
       dpdist logs monday --namespace dpdist
       dpdist logs monday --attempt 1
     """
-    from dpdist.pipeline.kubernetes import Namespace
-    from dpdist.pipeline.submission import SubmissionError
+    from dpdist.cluster.kubernetes import Namespace
+    from dpdist.cluster.submission import SubmissionError
 
     place = Namespace(namespace, context)
     place.run(run)

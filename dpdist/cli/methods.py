@@ -30,8 +30,8 @@ def command(method: str | None, json_: bool) -> None:
       dpdist methods dp-sgd
       dpdist methods --json | jq -r '.methods[].id'
     """
-    from dpdist.pipeline.registry import ALIASES, METHODS
-    from dpdist.pipeline.yaml_lines import nearest
+    from dpdist.jobs.registry import ALIASES, METHODS
+    from dpdist.jobs.yaml_lines import nearest
 
     if method is None:
         entries = [entry.summary for entry in METHODS.values()]
@@ -75,9 +75,9 @@ def _details(found: dict[str, Any]) -> str:
 
 def _parameters(method: Any, estimator: str) -> list[dict[str, Any]]:
     """Name, kind, default and description of what a job can set."""
-    from dpdist.pipeline.registry import estimator_class
-    from dpdist.pipeline.sections import free_parameters, offers
-    from dpdist.pipeline.values import object_of, said
+    from dpdist.jobs.kinds import object_of, said
+    from dpdist.jobs.registry import estimator_class
+    from dpdist.jobs.sections import free_parameters, offers
 
     cls = estimator_class(estimator)
     defaults = {name: p.default for name, p in inspect.signature(cls).parameters.items()}
@@ -100,7 +100,7 @@ def _parameters(method: Any, estimator: str) -> list[dict[str, Any]]:
 
 def _fields(name: str, fixed: Any) -> list[dict[str, Any]]:
     """The same for the parameters of an object whose kind the method fixes."""
-    from dpdist.pipeline.values import kind_of, said
+    from dpdist.jobs.kinds import kind_of, said
 
     texts = _texts(type(fixed))
     return [

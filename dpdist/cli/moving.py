@@ -46,9 +46,9 @@ def move(dataset: str, target: str, others: Sequence[str], nothing_since: bool, 
     """
     from dpdist.data import Dataset
     from dpdist.engine.memory import DatasetMemory, noted_head
-    from dpdist.privacy import moving
-    from dpdist.privacy.ledger import Ledger
-    from dpdist.privacy.ledger_records import whoami
+    from dpdist.privacy.ledger import moving
+    from dpdist.privacy.ledger.ledger import Ledger
+    from dpdist.privacy.ledger.records import whoami
 
     with existing(ledger) as source:
         account = find(source, dataset)

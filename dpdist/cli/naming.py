@@ -11,12 +11,12 @@ from dpdist.cli.info import stored_account
 from dpdist.errors import DataError
 
 if TYPE_CHECKING:
-    from dpdist.privacy.ledger import Ledger
+    from dpdist.privacy.ledger.ledger import Ledger
 
 
 def existing(path: str | None) -> contextlib.closing[Ledger]:
     """A ledger that is there."""
-    from dpdist.privacy.ledger import Ledger
+    from dpdist.privacy.ledger.ledger import Ledger
 
     return contextlib.closing(Ledger.existing(path))
 

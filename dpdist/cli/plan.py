@@ -42,8 +42,8 @@ def command(job: str, settings: tuple[str, ...], n_rows: int | None, n_features:
       dpdist plan job.yaml --n-rows 1000000 --n-features 50
       dpdist plan job.yaml --json | jq '.plan.items[].noise_std'
     """
-    from dpdist.pipeline.job import load_job
-    from dpdist.pipeline.planning import plan_job
+    from dpdist.jobs.job import load_job
+    from dpdist.jobs.planning import plan_job
 
     record = plan_job(load_job(job, settings), n_rows=n_rows, n_features=n_features)
     deliver(as_json(record) if json_ else as_text(record))

@@ -25,7 +25,7 @@ from rich.text import Text
 from dpdist.cli.output import cost
 from dpdist.engine.progress import Asked, Charged, Event, Loading, Planned, Released, watching
 from dpdist.errors import DpdistError
-from dpdist.privacy.filter import Amount
+from dpdist.privacy.accounting.filter import Amount
 
 EVERY = 2.0
 """Seconds between plain lines."""

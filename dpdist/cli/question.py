@@ -10,7 +10,7 @@ from dpdist.cli.output import deliver
 from dpdist.errors import DpdistError
 
 if TYPE_CHECKING:
-    from dpdist.local.protocol import LocalProtocol
+    from dpdist.local.survey.protocol import LocalProtocol
 
 
 @click.command("question")
@@ -64,7 +64,7 @@ def command(
       dpdist question --numbers 1 --low 0 --high 120 --epsilon 0.5 > age.json
       dpdist question --vector 50 --radius 1 --epsilon 2 > vector.json
     """
-    from dpdist.local.questionnaire import Survey
+    from dpdist.local.survey.questionnaire import Survey
 
     kinds = {"--categories": categories, "--n-categories": n_categories, "--numbers": numbers, "--vector": vector}
     given = [name for name, value in kinds.items() if value is not None]
@@ -83,7 +83,7 @@ def command(
 
 
 def _frequencies(n_categories: int, method: str, epsilon: float) -> LocalProtocol:
-    from dpdist.local.frequency import Histogram
+    from dpdist.local.frequency.histogram import Histogram
 
     return Histogram(n_categories=n_categories, method=method, epsilon=epsilon).protocol(1, 1)
 
@@ -98,7 +98,7 @@ def _mean(
     epsilon: float,
     delta: float | None,
 ) -> LocalProtocol:
-    from dpdist.local.mean import Mean
+    from dpdist.local.mean.columns import Mean
 
     size = numbers or vector or 1
     domain = "l2" if vector else "interval" if size == 1 else "box"

@@ -13,8 +13,8 @@ import click
 from dpdist.errors import DataError
 
 if TYPE_CHECKING:
-    from dpdist.local.questionnaire import Survey
-    from dpdist.local.wire import Bytes
+    from dpdist.local.survey.questionnaire import Survey
+    from dpdist.local.survey.wire import Bytes
 
 
 @click.command("randomise")
@@ -53,10 +53,10 @@ def command(
       echo '"yes"' | dpdist randomise --protocol survey.json --input -
       dpdist randomise --protocol survey.json --input records.jsonl --output reports.zarr
     """
-    from dpdist.local.answers import check_typed, rows_of
-    from dpdist.local.questionnaire import Survey
-    from dpdist.local.wire import encode
-    from dpdist.privacy.draws import SystemDraws
+    from dpdist.local.survey.answers import check_typed, rows_of
+    from dpdist.local.survey.questionnaire import Survey
+    from dpdist.local.survey.wire import encode
+    from dpdist.privacy.randomness.draws import SystemDraws
 
     given = [name for name in (value, record, input_) if name is not None]
     if len(given) != 1:
@@ -102,7 +102,7 @@ def _parsed(text: str) -> Any:
 
 def _write(data: Bytes, output: str | None, raw: bool) -> None:
     if output is not None and output.rstrip("/").endswith(".zarr"):
-        from dpdist.local.aggregation import write_reports
+        from dpdist.local.survey.aggregation import write_reports
 
         write_reports(output, [data])
     elif output is not None:

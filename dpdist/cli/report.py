@@ -23,7 +23,7 @@ def command(place: str, as_json: bool) -> None:
       dpdist report runs/dp-gd --json
       dpdist report s3://bucket/runs/monday
     """
-    from dpdist.pipeline.report import write_report
+    from dpdist.reports.report import write_report
 
     path = str(write_report(place))
     click.echo(json.dumps({"report": path}) if as_json else path)

@@ -14,8 +14,8 @@ from dpdist.errors import BudgetExceeded, DpdistError, Fenced
 
 if TYPE_CHECKING:
     from dpdist.engine.progress import Event, Planned
-    from dpdist.pipeline.job import Job
-    from dpdist.privacy.filter import Amount
+    from dpdist.jobs.job import Job
+    from dpdist.privacy.accounting.filter import Amount
 
 
 @click.command("run")
@@ -65,8 +65,8 @@ def command(
     from dpdist.cli.plan import as_text
     from dpdist.cli.progress import showing
     from dpdist.engine.progress import watching
-    from dpdist.pipeline.job import load_job
-    from dpdist.pipeline.run import run_job
+    from dpdist.jobs.job import load_job
+    from dpdist.jobs.run import run_job
 
     if output is not None:
         settings = (*settings, f"output={json.dumps(output, ensure_ascii=False)}")
@@ -107,8 +107,8 @@ class Course:
 
     def notes(self, job: Job, resuming: str) -> list[str]:
         """Sentences for stderr; none if the run was refused before it could charge anything."""
+        from dpdist.jobs.account import is_charged, ledger_path
         from dpdist.patience import hurried
-        from dpdist.pipeline.account import is_charged, ledger_path
 
         ledger, planned = ledger_path(job), self._planned
         if planned is None:
@@ -137,8 +137,8 @@ class _Left:
         self._job = job
 
     def __call__(self, run_id: str) -> Amount | None:
-        from dpdist.pipeline.account import ledger_path
-        from dpdist.privacy.ledger import Ledger
+        from dpdist.jobs.account import ledger_path
+        from dpdist.privacy.ledger.ledger import Ledger
 
         path = ledger_path(self._job)
         if path is None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from dpdist.cli import errors, main
-from dpdist.pipeline.rundir import OutputError, read_run
+from dpdist.runs.directory import OutputError, read_run
 
 MESSAGE = Path("/dev/termination-log")
 """Where Kubernetes reads the last words of a container."""

@@ -22,6 +22,6 @@ def command(name: str) -> None:
       dpdist schema job > job.schema.json
       dpdist schema run | jq '.properties | keys'
     """
-    from dpdist.pipeline.schema import schema
+    from dpdist.jobs.json_schema import schema
 
     click.echo(json.dumps(schema(name), indent=2))

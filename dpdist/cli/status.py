@@ -9,7 +9,7 @@ import click
 from dpdist.cli.output import as_json, as_table, deliver
 
 if TYPE_CHECKING:
-    from dpdist.pipeline.attempt import Attempt
+    from dpdist.cluster.attempt import Attempt
 
 TITLES = {
     "run": "run",
@@ -38,8 +38,8 @@ def command(run: str | None, namespace: str | None, context: str | None, json_: 
       dpdist status --namespace dpdist
       dpdist status monday --namespace dpdist --json
     """
-    from dpdist.pipeline.kubernetes import Namespace
-    from dpdist.pipeline.submission import RUN
+    from dpdist.cluster.kubernetes import Namespace
+    from dpdist.cluster.submission import RUN
 
     place = Namespace(namespace, context)
     rows: list[dict[str, Any]] = []

@@ -12,7 +12,7 @@ from dpdist.cli.output import as_json, deliver
 from dpdist.errors import BudgetExceeded
 
 if TYPE_CHECKING:
-    from dpdist.pipeline.attempt import Attempt
+    from dpdist.cluster.attempt import Attempt
 
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no words by accident
 
@@ -62,10 +62,10 @@ def command(
       dpdist submit job.yaml --namespace dpdist --name monday --output s3://bucket/runs/monday
       dpdist status monday --namespace dpdist
     """
-    from dpdist.pipeline.job import load_job
-    from dpdist.pipeline.kubernetes import Namespace, follow
-    from dpdist.pipeline.submission import check_job, check_name, config_map, dask_job, name_of
-    from dpdist.pipeline.yaml_lines import read_text
+    from dpdist.cluster.kubernetes import Namespace, follow
+    from dpdist.cluster.submission import check_job, check_name, config_map, dask_job, name_of
+    from dpdist.jobs.job import load_job
+    from dpdist.jobs.yaml_lines import read_text
 
     if retries and not wait:
         raise click.UsageError("--retries needs --wait: somebody has to see that an attempt failed")
@@ -119,7 +119,7 @@ def described(attempt: Attempt) -> dict[str, object]:
 def failure(run: str, attempt: Attempt) -> Exception:
     """The error that ends the command, with the exit status of the run."""
     from dpdist.cli.errors import REFUSED
-    from dpdist.pipeline.submission import SubmissionError
+    from dpdist.cluster.submission import SubmissionError
 
     if attempt.exit_code == REFUSED:
         return BudgetExceeded(attempt.reason)

@@ -24,7 +24,7 @@ from dpdist.data.schema import ArraySpec
 from dpdist.data.stores import from_store
 from dpdist.data.texts import counted
 from dpdist.errors import DataError
-from dpdist.privacy.streams import block_size
+from dpdist.privacy.randomness.streams import block_size
 
 MiB = 2**20
 TARGET_BYTES = 16 * MiB

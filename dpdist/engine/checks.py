@@ -5,13 +5,13 @@ from __future__ import annotations
 from dpdist.data import Units
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError
-from dpdist.privacy.attention import CentreOfAttention
+from dpdist.privacy.accounting.plan import Item
+from dpdist.privacy.accounting.releases import Poisson
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.norms import name_of
-from dpdist.privacy.perturbation import ObjectivePerturbation
-from dpdist.privacy.plan import Item
-from dpdist.privacy.releases import Poisson
-from dpdist.privacy.reported import Reported
+from dpdist.privacy.mechanisms.attention import CentreOfAttention
+from dpdist.privacy.mechanisms.norms import name_of
+from dpdist.privacy.mechanisms.perturbation import ObjectivePerturbation
+from dpdist.privacy.mechanisms.reported import Reported
 from dpdist.privacy.units import Protected
 
 

@@ -13,7 +13,7 @@ The order of things, which is what makes a crash harmless:
 A run that is started again under the same ``run_id`` finds its charge and its released values: it pays nothing for
 them and draws no second noise. A release that was charged and never committed is drawn anew under the same charge,
 because nobody can have seen the first draw: the journal has one writer, the newest (fencing). What is written where,
-and what is refused because something of it was lost: `dpdist.privacy.paid_run`.
+and what is refused because something of it was lost: `dpdist.privacy.ledger.paid_run`.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from dpdist.data import Dataset, Fold
 from dpdist.engine import progress
 from dpdist.engine.checks import check_aligned, check_plannable, check_reported, check_smooth, sensitivity_of
 from dpdist.engine.memory import DatasetMemory
+from dpdist.engine.pieces import cut, windows
 from dpdist.engine.query import Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.shards import Prepare, Round, ShardPlan
-from dpdist.engine.windows import cut, windows
 from dpdist.engine.workers import Workers, connect
 from dpdist.errors import BudgetError
 from dpdist.identity import tag_of, text
-from dpdist.privacy.bits import StreamBits, SystemBits
+from dpdist.privacy.accounting.calibration import calibrate
+from dpdist.privacy.accounting.plan import Item, Plan
 from dpdist.privacy.budget import Budget, Neighbours
-from dpdist.privacy.calibration import calibrate
 from dpdist.privacy.guarantee import Guarantee
-from dpdist.privacy.journal import AnyJournal
-from dpdist.privacy.ledger import Charge, Ledger
-from dpdist.privacy.ledger_records import edition_of
-from dpdist.privacy.paid_run import PaidRun
-from dpdist.privacy.plan import Item, Plan
-from dpdist.privacy.reported import Reported
-from dpdist.privacy.streams import Stream, run_key_from_seed
+from dpdist.privacy.ledger.journal import AnyJournal
+from dpdist.privacy.ledger.ledger import Charge, Ledger
+from dpdist.privacy.ledger.paid_run import PaidRun
+from dpdist.privacy.ledger.records import edition_of
+from dpdist.privacy.mechanisms.reported import Reported
+from dpdist.privacy.randomness.bits import StreamBits, SystemBits
+from dpdist.privacy.randomness.streams import Stream, run_key_from_seed
 from dpdist.privacy.tracebacks import forgetful
 from dpdist.privacy.units import ALL_DATA, About, Protected
 
@@ -109,7 +109,7 @@ class Coordinator:
 
     Examples
     --------
-    See `dpdist.central.minimizer` for a user of this class.
+    See `dpdist.central.linear.minimizer` for a user of this class.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Is a deployment what the guarantee and the run need? Each check finds one thing, and says what to do about it.
 
 Nothing here reads a private value or writes to a ledger: rows are read by the workers and forgotten there, what is
-written is rolled back or deleted. `examine` looks at a cluster, `dpdist.engine.doctor_places` at what is stored.
+written is rolled back or deleted. `examine` looks at a cluster, `dpdist.engine.doctor_stores` at what is stored.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ from typing import Any
 
 from dpdist.data import Dataset
 from dpdist.errors import DataError, Forgotten
-from dpdist.privacy.heads import Head
-from dpdist.privacy.ledger import Ledger
-from dpdist.privacy.ledger_accounts import move_command
-from dpdist.privacy.sqlite import MEMORY
-from dpdist.privacy.totals import encoded
+from dpdist.privacy.accounting.totals import encoded
+from dpdist.privacy.ledger.accounts import move_command
+from dpdist.privacy.ledger.heads import Head
+from dpdist.privacy.ledger.ledger import Ledger
+from dpdist.privacy.ledger.sqlite import MEMORY
 
 NOTE = "dpdist-ledger"
 
@@ -36,7 +36,7 @@ def noted_head(dataset: Dataset) -> tuple[Head, dict[str, Any]] | None:
 
 
 class DatasetMemory:
-    """A dataset as a witness of one ledger (`dpdist.privacy.heads.Witness`).
+    """A dataset as a witness of one ledger (`dpdist.privacy.ledger.heads.Witness`).
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from dpdist.privacy.plan import Plan
+from dpdist.privacy.accounting.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from dpdist.data import Units
 from dpdist.errors import BudgetError
 from dpdist.kernels.grid import add_units
-from dpdist.privacy.bits import Bits
+from dpdist.privacy.accounting.cost import Cost
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.cost import Cost
-from dpdist.privacy.norms import Schatten, name_of
+from dpdist.privacy.mechanisms.norms import Schatten, name_of
+from dpdist.privacy.randomness.bits import Bits
 from dpdist.privacy.units import ALL_DATA, Protected
 
 Block = Mapping[str, NDArray[Any]]
@@ -41,8 +41,8 @@ class Query(abc.ABC):
     Attributes
     ----------
     norm : float
-        1, 2 or inf, or a norm of the symmetric matrix that is packed (`dpdist.privacy.norms`): in which `bound` is
-        measured.
+        1, 2 or inf, or a norm of the symmetric matrix that is packed (`dpdist.privacy.mechanisms.norms`): in which
+        `bound` is measured.
     is_sum : bool
         Whether `statistic` is the sum itself; only then can it be asked of a sample of the rows.
     bound : float
@@ -64,8 +64,8 @@ class Query(abc.ABC):
     protects : Protected
         What of a row may be anything: all of it, but for reports that randomise a part.
     smoothness : float or None
-        For mechanisms whose noise follows the data (`dpdist.privacy.smooth`): `statistic` has a second row, a bound
-        of the local sensitivity whose logarithm moves by at most this much between neighbours.
+        For mechanisms whose noise follows the data (`dpdist.privacy.mechanisms.smooth_sensitivity`): `statistic` has a
+        second row, a bound of the local sensitivity whose logarithm moves by at most this much between neighbours.
     """
 
     norm: ClassVar[float] = 2

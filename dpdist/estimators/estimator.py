@@ -21,17 +21,17 @@ from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, MissingBound, warn_caller
 from dpdist.estimators.choices import ChoosesObjects
-from dpdist.fitting.columns import features, targets
-from dpdist.fitting.computation import computation_of
-from dpdist.fitting.inputs import as_dataset
-from dpdist.fitting.outlook import Outlook, outlook
-from dpdist.fitting.parameters import check_count
-from dpdist.fitting.representation import ReadableFit
+from dpdist.estimators.computation import computation_of
+from dpdist.estimators.inputs import as_dataset
+from dpdist.estimators.outlook import Outlook, outlook
+from dpdist.estimators.parameters import check_count
+from dpdist.estimators.representation import ReadableFit
+from dpdist.estimators.row_maps import features, targets
 from dpdist.method import Line, Method, Oracle, Public
+from dpdist.privacy.accounting.calibration import calibrate
+from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.budget import Budget, Neighbours
-from dpdist.privacy.calibration import calibrate
-from dpdist.privacy.ledger import Ledger
-from dpdist.privacy.plan import Plan
+from dpdist.privacy.ledger.ledger import Ledger
 
 
 @dataclass(eq=False, repr=False)

@@ -25,6 +25,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.kernels.block_steps import (
+    DERIVATIVE,
+    LANES,
+    NORM2,
+    NORM2_HIGH,
+    NORM2_LOW,
+    UNITS,
+    borrow,
+    call_block,
+    row_units,
+)
 from dpdist.kernels.clip import check_bound, kappa
 from dpdist.kernels.compiled import inlined_kernel, kernel
 from dpdist.kernels.gradients import (
@@ -40,17 +51,6 @@ from dpdist.kernels.gradients import (
 )
 from dpdist.kernels.mapped_vectors import add_mapped
 from dpdist.kernels.truncation import ClipConstants, ScalarMap
-from dpdist.kernels.vectors import (
-    DERIVATIVE,
-    LANES,
-    NORM2,
-    NORM2_HIGH,
-    NORM2_LOW,
-    UNITS,
-    borrow,
-    call_block,
-    row_units,
-)
 from dpdist.losses import Loss
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.kernels.block_steps import DERIVATIVE, borrow, call_block
 from dpdist.kernels.clip import check_bound, kappa
 from dpdist.kernels.compiled import kernel
 from dpdist.kernels.gradients import (
@@ -32,7 +33,6 @@ from dpdist.kernels.gradients import (
     margins,
     prepare,
 )
-from dpdist.kernels.vectors import DERIVATIVE, borrow, call_block
 from dpdist.losses import Loss
 
 

@@ -1,6 +1,6 @@
 """The gradient sum of a generalised linear model without clipping, accurate to the last bits of float64.
 
-A solver that runs before any noise is drawn (`dpdist.central.minimum_queries`) needs gradients that are *right*, not
+A solver that runs before any noise is drawn (`dpdist.queries.minimizers`) needs gradients that are *right*, not
 merely bounded: how far it ends from the exact minimiser enters the sensitivity. The rows' contributions
 
     l'(u_i, y_i) * (clip_r(x_i), b),    u_i = <clip_r(x_i), w> + b * w_d
@@ -21,11 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.kernels.clip import check_bound, kappa
-from dpdist.kernels.compiled import kernel
-from dpdist.kernels.gradients import AHEAD, margins, prepare, scale_row
-from dpdist.kernels.grid import power_grid
-from dpdist.kernels.vectors import (
+from dpdist.kernels.block_steps import (
     DERIVATIVE,
     NORM2,
     NORM2_HIGH,
@@ -36,6 +32,10 @@ from dpdist.kernels.vectors import (
     call_block,
     row_units,
 )
+from dpdist.kernels.clip import check_bound, kappa
+from dpdist.kernels.compiled import kernel
+from dpdist.kernels.gradients import AHEAD, margins, prepare, scale_row
+from dpdist.kernels.grid import power_grid
 from dpdist.losses import Loss
 
 FINE_BITS = 44  # a contribution has at most 2**44 units (and what rounding adds, below 2**-40 of it),

@@ -30,10 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpdist.errors import DataError
-from dpdist.kernels.clip import check_bound, kappa
-from dpdist.kernels.compiled import inlined_kernel, kernel
-from dpdist.kernels.grid import GRID_BITS
-from dpdist.kernels.vectors import (
+from dpdist.kernels.block_steps import (
     DERIVATIVE,
     LABEL,
     LANES,
@@ -51,6 +48,9 @@ from dpdist.kernels.vectors import (
     row_factors,
     row_units,
 )
+from dpdist.kernels.clip import check_bound, kappa
+from dpdist.kernels.compiled import inlined_kernel, kernel
+from dpdist.kernels.grid import GRID_BITS
 from dpdist.losses import Loss
 
 FLUSH_ROWS = 2**21  # 2**21 rows of at most 2**32 units stay below 2**53, so float64 accumulates them exactly

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.kernels.block_steps import DERIVATIVE, LABEL, MARGIN, borrow, call_block
 from dpdist.kernels.clip import check_bound, kappa
 from dpdist.kernels.compiled import kernel
 from dpdist.kernels.gradients import Prepared, margins, prepare
 from dpdist.kernels.moments import second_moment
-from dpdist.kernels.vectors import DERIVATIVE, LABEL, MARGIN, borrow, call_block
 from dpdist.losses import Loss
 
 

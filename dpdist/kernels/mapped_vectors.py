@@ -1,7 +1,7 @@
 """Vector code of the scalar maps: the products of a block of rows are mapped, truncated and added in registers.
 
 The operations and their order are those of the NumPy code of `dpdist.kernels.truncation`, hence the same integers. What
-holds for `dpdist.kernels.vectors` holds here: delete ``dpdist/kernels/__pycache__`` after a change.
+holds for `dpdist.kernels.block_steps` holds here: delete ``dpdist/kernels/__pycache__`` after a change.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from typing import Any
 from numba import types
 from numba.core import cgutils, codegen, config
 
-from dpdist.kernels.smooth_table import CUBIC, HEAD, LAST, LIMIT, MAGIC, ONE, PIECES, SHIFT, SIZES, SLOPE
-from dpdist.kernels.truncation import ClipConstants, SmoothConstants, SoftConstants
-from dpdist.kernels.vectors import (
+from dpdist.kernels.block_steps import (
     LANES,
     WIDE,
     _call,
@@ -30,6 +28,8 @@ from dpdist.kernels.vectors import (
     intrinsic,
     ir,
 )
+from dpdist.kernels.smooth_table import CUBIC, HEAD, LAST, LIMIT, MAGIC, ONE, PIECES, SHIFT, SIZES, SLOPE
+from dpdist.kernels.truncation import ClipConstants, SmoothConstants, SoftConstants
 
 Vectors = list[Any]
 

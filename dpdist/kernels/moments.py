@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpdist.errors import DataError
+from dpdist.kernels.block_steps import NORM2_HIGH, NORM2_LOW
 from dpdist.kernels.clip import check_bound, clip_l2, kappa, unit_l2
 from dpdist.kernels.compiled import kernel
 from dpdist.kernels.grid import fits_int64, power_grid, to_units
-from dpdist.kernels.vectors import NORM2_HIGH, NORM2_LOW
 
 FACTOR_BITS = 20  # an entry of a row has at most 2**20 units,
 PANEL_ROWS = 2**12  # so a panel's products add up to at most 2**52: exact in float64 in whatever order BLAS adds

@@ -10,7 +10,7 @@ missing entries are merged away with.
 
 From the summary of all n rows, ``n > 2 m``, `trimmed_sums` gives the sum of what remains without the m smallest and
 the m largest, and `smooth_bounds` a bound of how far a row can move it, which is itself hardly moved by a row (seed
-000, section 3.2, as corrected: `dpdist.privacy.smooth`).
+000, section 3.2, as corrected: `dpdist.privacy.mechanisms.smooth_sensitivity`).
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpdist.errors import DataError
+from dpdist.kernels.block_steps import NORM2_HIGH, NORM2_LOW
 from dpdist.kernels.clip import check_bound, clip_l2, kappa
 from dpdist.kernels.compiled import kernel
 from dpdist.kernels.gradients import FLUSH_ROWS
 from dpdist.kernels.grid import grid_for, to_units
-from dpdist.kernels.vectors import NORM2_HIGH, NORM2_LOW
 
 
 @kernel

@@ -6,18 +6,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpdist.local.aggregation import Aggregated, aggregate, write_reports
-    from dpdist.local.frequency import Histogram
-    from dpdist.local.glm import GeneralizedLinearModel, LogisticRegression
-    from dpdist.local.heavy_hitters import HeavyHitters
-    from dpdist.local.kernel_ridge import KernelRidge
-    from dpdist.local.mean import Mean
-    from dpdist.local.protocol import LocalProtocol
-    from dpdist.local.questionnaire import Survey
-    from dpdist.local.regression import LinearRegression
-    from dpdist.local.simulation import Collected, simulate
-    from dpdist.local.sparse import SparseRegression
-    from dpdist.local.wire import decode, encode
+    from dpdist.local.frequency.heavy_hitters import HeavyHitters
+    from dpdist.local.frequency.histogram import Histogram
+    from dpdist.local.linear.glm import GeneralizedLinearModel, LogisticRegression
+    from dpdist.local.linear.kernel_ridge import KernelRidge
+    from dpdist.local.linear.regression import LinearRegression
+    from dpdist.local.mean.columns import Mean
+    from dpdist.local.sparse.sparse_regression import SparseRegression
+    from dpdist.local.survey.aggregation import Aggregated, aggregate, write_reports
+    from dpdist.local.survey.protocol import LocalProtocol
+    from dpdist.local.survey.questionnaire import Survey
+    from dpdist.local.survey.simulation import Collected, simulate
+    from dpdist.local.survey.wire import decode, encode
 
 __all__ = [
     "Aggregated",
@@ -41,18 +41,18 @@ __all__ = [
 
 # imported on first use: a device that randomises one record needs neither Dask nor numba
 _HOMES = {
-    "dpdist.local.frequency": ("Histogram",),
-    "dpdist.local.heavy_hitters": ("HeavyHitters",),
-    "dpdist.local.glm": ("GeneralizedLinearModel", "LogisticRegression"),
-    "dpdist.local.kernel_ridge": ("KernelRidge",),
-    "dpdist.local.regression": ("LinearRegression",),
-    "dpdist.local.aggregation": ("Aggregated", "aggregate", "write_reports"),
-    "dpdist.local.questionnaire": ("Survey",),
-    "dpdist.local.wire": ("decode", "encode"),
-    "dpdist.local.mean": ("Mean",),
-    "dpdist.local.protocol": ("LocalProtocol",),
-    "dpdist.local.simulation": ("Collected", "simulate"),
-    "dpdist.local.sparse": ("SparseRegression",),
+    "dpdist.local.frequency.histogram": ("Histogram",),
+    "dpdist.local.frequency.heavy_hitters": ("HeavyHitters",),
+    "dpdist.local.linear.glm": ("GeneralizedLinearModel", "LogisticRegression"),
+    "dpdist.local.linear.kernel_ridge": ("KernelRidge",),
+    "dpdist.local.linear.regression": ("LinearRegression",),
+    "dpdist.local.survey.aggregation": ("Aggregated", "aggregate", "write_reports"),
+    "dpdist.local.survey.questionnaire": ("Survey",),
+    "dpdist.local.survey.wire": ("decode", "encode"),
+    "dpdist.local.mean.columns": ("Mean",),
+    "dpdist.local.survey.protocol": ("LocalProtocol",),
+    "dpdist.local.survey.simulation": ("Collected", "simulate"),
+    "dpdist.local.sparse.sparse_regression": ("SparseRegression",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

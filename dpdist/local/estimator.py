@@ -11,8 +11,8 @@ from dpdist.data import ROWS, Units
 from dpdist.engine.checks import check_one_report
 from dpdist.estimators.estimator import Estimator
 from dpdist.local.method import LocalMethod
-from dpdist.local.protocol import LocalProtocol
-from dpdist.local.reports import Fidelity
+from dpdist.local.survey.protocol import LocalProtocol
+from dpdist.local.survey.reports import Fidelity
 from dpdist.method import Method, Public
 
 
@@ -30,7 +30,7 @@ class LocalEstimator(Estimator):
     delta : float, optional
         For methods with Gaussian reports only; the others have a pure guarantee and ignore it.
     fidelity : {"report", "sum"}
-        As in `dpdist.local.simulation.simulate`.
+        As in `dpdist.local.survey.simulation.simulate`.
     """
 
     _: KW_ONLY

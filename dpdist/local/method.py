@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from dpdist.errors import BudgetError
-from dpdist.local.protocol import LocalProtocol
-from dpdist.local.reports import Fidelity, Reports
+from dpdist.local.survey.protocol import LocalProtocol
+from dpdist.local.survey.reports import Fidelity, Reports
 from dpdist.method import DECIDED, Line, Method, Oracle, Vector
 from dpdist.privacy.budget import Budget
-from dpdist.privacy.reported import Reported
+from dpdist.privacy.mechanisms.reported import Reported
 from dpdist.privacy.units import Protected
 
 
@@ -29,7 +29,7 @@ class LocalMethod(Method):
     Attributes
     ----------
     fidelity : {"report", "sum"}
-        As in `dpdist.local.simulation.simulate`.
+        As in `dpdist.local.survey.simulation.simulate`.
     """
 
     parameter = "method"

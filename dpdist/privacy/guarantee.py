@@ -78,7 +78,7 @@ class Guarantee:
         ``P(M(D) in S) <= e^epsilon P(M(D') in S) + delta`` for all neighbours D, D' and all S.
     neighbours : Neighbours
     accountant : str
-        How the releases were composed (`dpdist.privacy.composition`).
+        How the releases were composed (`dpdist.privacy.accounting.composition`).
     simulation : bool
         True when noise came from a seed; then nothing holds, and the numbers say what would.
     unit : str

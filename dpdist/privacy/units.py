@@ -31,8 +31,8 @@ import math
 from dataclasses import dataclass, replace
 
 from dpdist.errors import BudgetError
+from dpdist.privacy.accounting.filter import Charge
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.filter import Charge
 
 ROW, LABEL, ANSWER = "row", "label", "answer"
 """Any other unit is an owner of rows, by its name: "patient", "household"."""

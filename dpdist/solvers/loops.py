@@ -223,9 +223,9 @@ def frank_wolfe(x0: Vector, n_rounds: int, tail: float = 0.0) -> Loop:
 def hard_threshold_descent(x0: Vector, n_rounds: int, refine: Callable[[Vector], Vector]) -> Loop:
     """Iterative hard thresholding: ``x <- refine(u)``, u the sparse point that the oracle answers with.
 
-    The oracle takes the gradient step and keeps a few of its coordinates, privately (`dpdist.privacy.peeling`: which
-    coordinates these are depends on the data) or, where the whole gradient was released, with
-    `dpdist.constraints.hard_threshold` (Blumensath and Davies 2009).
+    The oracle takes the gradient step and keeps a few of its coordinates, privately
+    (`dpdist.privacy.mechanisms.peeling`: which coordinates these are depends on the data) or, where the whole gradient
+    was released, with `dpdist.constraints.hard_threshold` (Blumensath and Davies 2009).
 
     Parameters
     ----------

@@ -25,15 +25,15 @@ import zarr
 from distributed import Client, LocalCluster
 
 from dpdist import Budget, Coordinator, Dataset
-from dpdist.central.queries import GradientSum
-from dpdist.data import synthetic
 from dpdist.engine import coordinator as engine
 from dpdist.engine.unchanged import Unchanged
-from dpdist.fitting.columns import ClassCodes, features
+from dpdist.estimators.row_maps import ClassCodes, features
 from dpdist.losses import Logistic
-from dpdist.privacy.ledger import Ledger
-from dpdist.privacy.mechanisms import Gaussian
-from dpdist.privacy.plan import Item
+from dpdist.privacy.accounting.plan import Item
+from dpdist.privacy.ledger.ledger import Ledger
+from dpdist.privacy.mechanisms.additive import Gaussian
+from dpdist.problems import linear_problems as synthetic
+from dpdist.queries.gradients import GradientSum
 from tests.benchmarks.measure import benchmark
 from tests.s3 import BUCKET, KEY, SECRET, Faults, S3Server
 

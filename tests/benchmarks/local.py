@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.local.coordinates import SampleCoordinates
-from dpdist.local.entries import Ball, Box
-from dpdist.local.frequency_oracles import OUE
-from dpdist.local.protocol import LocalProtocol
-from dpdist.local.vectors import PrivUnitG
-from dpdist.privacy.draws import StreamDraws
-from dpdist.privacy.streams import Stream
+from dpdist.local.randomisers.coordinates import SampleCoordinates
+from dpdist.local.randomisers.frequency import OUE
+from dpdist.local.randomisers.vectors import PrivUnitG
+from dpdist.local.statistics.entries import Ball, Box
+from dpdist.local.survey.protocol import LocalProtocol
+from dpdist.privacy.randomness.draws import StreamDraws
+from dpdist.privacy.randomness.streams import Stream
 from tests.benchmarks.measure import benchmark, best_of
 
 CATEGORIES, EPSILON, FEW = 128, 1.0, 1000

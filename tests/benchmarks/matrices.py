@@ -10,15 +10,15 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dpdist import Budget, Coordinator, Dataset
-from dpdist.central.moment_queries import SecondMomentSum
-from dpdist.fitting.columns import features
+from dpdist.estimators.row_maps import features
 from dpdist.kernels.hessians import glm_hessian
 from dpdist.kernels.moments import second_moment
 from dpdist.kernels.packed import packed_size
 from dpdist.losses import Logistic, Sigmoid
-from dpdist.privacy.bits import SystemBits
-from dpdist.privacy.mechanisms import Gaussian, SymmetricGaussian
-from dpdist.privacy.plan import Item
+from dpdist.privacy.accounting.plan import Item
+from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
+from dpdist.privacy.randomness.bits import SystemBits
+from dpdist.queries.moments import SecondMomentSum
 from tests.benchmarks.measure import benchmark, best_of
 
 ROWS = {50: 400_000, 200: 100_000, 1000: 20_000}

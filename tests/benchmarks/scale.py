@@ -1,4 +1,4 @@
-"""How a round grows with partitions, workers and the size of the state, beside the model of `dpdist.pipeline.scale`.
+"""How a round grows with partitions, workers and the size of the state, beside the model of `dpdist.jobs.scale`.
 
 Writes the numbers as CSV and a picture as SVG to ``benchmark-results/``. With the variable ``DPDIST_SCALE=full``
 up to 1e5 partitions and 32 workers, else up to 1e4 and 8 (which takes about a minute).
@@ -21,14 +21,14 @@ import psutil
 from distributed import Client
 
 from dpdist import Budget, Coordinator, Dataset
-from dpdist.data import synthetic
 from dpdist.engine.query import Query
+from dpdist.jobs.scale import Machine, Work, load_seconds, round_seconds, run_seconds
 from dpdist.kernels.clip import clip_l2
 from dpdist.kernels.grid import grid_for, to_units
-from dpdist.pipeline.scale import Machine, Work, load_seconds, round_seconds, run_seconds
-from dpdist.privacy.ledger import Ledger
-from dpdist.privacy.mechanisms import Gaussian
-from dpdist.privacy.plan import Item
+from dpdist.privacy.accounting.plan import Item
+from dpdist.privacy.ledger.ledger import Ledger
+from dpdist.privacy.mechanisms.additive import Gaussian
+from dpdist.problems import linear_problems as synthetic
 from tests.benchmarks.engine import rounds as gradient_rounds
 from tests.benchmarks.measure import benchmark
 from tests.faults.cluster import RealCluster

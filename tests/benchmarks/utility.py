@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 
 from tests.benchmarks.measure import benchmark
-from tests.central.test_utility import METHODS, SPARSE_METHODS, Problem, SparseProblem
+from tests.central.linear.test_utility import METHODS, SPARSE_METHODS, Problem, SparseProblem
 
 SEEDS = range(5)
 logit50, sparse54 = functools.cache(Problem), functools.cache(SparseProblem)

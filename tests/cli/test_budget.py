@@ -22,11 +22,11 @@ from click.testing import CliRunner, Result
 
 from dpdist import Budget, Dataset, Ledger, Neighbours
 from dpdist.cli import main
-from dpdist.cli.accounts import account_of
+from dpdist.cli.account_tables import account_of
 from dpdist.cli.output import as_csv
 from dpdist.data.schema import ATTRIBUTE
-from dpdist.privacy.accounting import gdp_mu
-from dpdist.privacy.filter import Charge
+from dpdist.privacy.accounting.closed_forms import gdp_mu
+from dpdist.privacy.accounting.filter import Charge
 
 ADD = Neighbours.ADD_OR_REMOVE_ONE
 
@@ -343,7 +343,7 @@ def test_a_name_that_means_two_things() -> None:
 
 def process(*words: str, busy: float = 0.2) -> subprocess.CompletedProcess[str]:
     code = f"""
-from dpdist.privacy import sqlite
+from dpdist.privacy.ledger import sqlite
 sqlite.BUSY_TIMEOUT = {busy}
 from dpdist.cli import main
 main({list(words)!r})

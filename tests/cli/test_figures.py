@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tests.cli.command import call
-from tests.pipeline.test_figures import FIGURES, SMALL
+from tests.figures.test_run_figure import FIGURES, SMALL
 
 
 @pytest.fixture

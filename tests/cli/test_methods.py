@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dpdist.pipeline.registry import METHODS
+from dpdist.jobs.registry import METHODS
 from tests.cli.command import call
 
 

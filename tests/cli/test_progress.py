@@ -21,10 +21,10 @@ from dpdist.central import GradientDescent
 from dpdist.cli.progress import Lines, Tally, showing
 from dpdist.engine.progress import Charged, Loading, Planned, Released, tell
 from dpdist.errors import LedgerError
-from dpdist.privacy.calibration import calibrate
-from dpdist.privacy.filter import Amount
-from dpdist.privacy.mechanisms import Gaussian
-from dpdist.privacy.plan import Item
+from dpdist.privacy.accounting.calibration import calibrate
+from dpdist.privacy.accounting.filter import Amount
+from dpdist.privacy.accounting.plan import Item
+from dpdist.privacy.mechanisms.additive import Gaussian
 
 PLAN = calibrate([Item("gradient", Gaussian(), count=4)], Budget(1.0, 1e-6))
 PLANNED = Planned("nightly", "survey", PLAN, 1_000_000)
@@ -172,9 +172,9 @@ import sys, time, types
 import click
 from dpdist.engine.progress import Charged, Loading, Planned, Released, tell
 from dpdist.privacy.budget import Budget
-from dpdist.privacy.mechanisms import Gaussian
-from dpdist.privacy.calibration import calibrate
-from dpdist.privacy.plan import Item
+from dpdist.privacy.mechanisms.additive import Gaussian
+from dpdist.privacy.accounting.calibration import calibrate
+from dpdist.privacy.accounting.plan import Item
 
 @click.command()
 def command():

@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from dpdist.local.questionnaire import Survey
-from dpdist.local.wire import decode, report_bytes
+from dpdist.local.survey.questionnaire import Survey
+from dpdist.local.survey.wire import decode, report_bytes
 from tests.cli.command import call
 
 SECRET = "1234.5678"

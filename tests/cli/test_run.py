@@ -14,9 +14,9 @@ import jsonschema
 import pytest
 
 from dpdist import Budget, Dataset, Ledger
-from dpdist.pipeline.schema import schema
+from dpdist.jobs.json_schema import schema
 from tests.cli.command import call, start
-from tests.pipeline.stored import stored_job
+from tests.jobs.stored import stored_job
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 SMALL = ("run", PIPELINES / "dp-gd.yaml", "--set", "data.n=3000", "--set", "data.d=4")

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from dpdist.cli import errors, runner
+from dpdist.cluster import kubernetes
+from dpdist.cluster.attempt import attempt_of
+from dpdist.cluster.submission import ATTEMPT, OUTCOME, RUN
 from dpdist.errors import ClusterError
-from dpdist.pipeline import kubernetes
-from dpdist.pipeline.attempt import attempt_of
-from dpdist.pipeline.submission import ATTEMPT, OUTCOME, RUN
 from tests.cli.command import call
 from tests.kubernetes.kustomize import build
 from tests.kubernetes.pretend import PretendAPI

@@ -11,7 +11,7 @@ import pytest
 from dpdist.data import ArraySpec, Dataset
 from dpdist.data.sources import aligned_rows, merge_boundaries, regular_boundaries
 from dpdist.errors import DataError
-from dpdist.privacy.streams import block_size
+from dpdist.privacy.randomness.streams import block_size
 
 RNG = np.random.default_rng(0)
 SECRET = 987654.321

@@ -24,8 +24,8 @@ from dpdist.engine import coordinator
 from dpdist.engine.progress import Released, watching
 from dpdist.errors import DataError, Fenced, LedgerError, LedgerUnavailable, Unavailable
 from dpdist.objects import StoreError, StoreUnavailable, object_store
-from dpdist.pipeline.remembered import of_dataset
-from dpdist.privacy.object_journal import ObjectJournal
+from dpdist.privacy.ledger.object_journal import ObjectJournal
+from dpdist.runs.remembered import of_dataset
 from tests import outages
 from tests.cli.command import call
 from tests.s3 import BUCKET, SECRET

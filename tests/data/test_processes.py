@@ -26,7 +26,7 @@ WRITE = """
 import re, sys
 kind, place, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
 if kind == "generated":
-    from dpdist.data.synthetic import logit
+    from dpdist.problems.linear_problems import logit
     logit(n, 50, store=place, partition_rows=8192)
 else:
     import dask.array as da

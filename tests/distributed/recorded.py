@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.local.entries import Box
 from dpdist.local.estimator import LocalEstimator
 from dpdist.local.method import LocalMethod
-from dpdist.local.protocol import LocalProtocol
-from dpdist.local.scalars import OneBit
+from dpdist.local.randomisers.scalars import OneBit
+from dpdist.local.statistics.entries import Box
+from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.method import Oracle, Public
-from dpdist.privacy.draws import Draws
+from dpdist.privacy.randomness.draws import Draws
 
 
 @dataclass(frozen=True)

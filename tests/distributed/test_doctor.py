@@ -17,8 +17,8 @@ from distributed import Client, LocalCluster
 
 from dpdist import Budget, Dataset, Ledger
 from dpdist.engine.doctor import Finding, clocks, examine_cluster
-from dpdist.engine.doctor_places import examine_journal, examine_ledger
-from dpdist.privacy.journal import Journal
+from dpdist.engine.doctor_stores import examine_journal, examine_ledger
+from dpdist.privacy.ledger.journal import Journal
 from tests.cli.command import call
 from tests.distributed.test_versions import shim
 from tests.faults.clock import COMPILER, JumpingClock

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from dpdist import Dataset, Ledger
-from dpdist.pipeline.job import load_job
-from dpdist.pipeline.run import run_job
+from dpdist.jobs.job import load_job
+from dpdist.jobs.run import run_job
 from tests.cli.command import start
 
 N_ROUNDS = 150

@@ -16,14 +16,15 @@ import pytest
 from distributed import Client, LocalCluster
 
 from dpdist import Dataset
-from dpdist.engine import progress, windows
+from dpdist.engine import pieces as windows
+from dpdist.engine import progress
 from dpdist.errors import BudgetError
 from dpdist.local import simulate
-from dpdist.local.categories import Category
-from dpdist.local.frequency_oracles import OUE
-from dpdist.local.protocol import LocalProtocol
+from dpdist.local.randomisers.frequency import OUE
+from dpdist.local.statistics.categories import Category
+from dpdist.local.survey.protocol import LocalProtocol
 from tests.distributed.recorded import Rounds, notes, recorded
-from tests.local.surveys import PROTOCOLS
+from tests.local.survey.surveys import PROTOCOLS
 
 BLOCK = 4096
 N = 40 * BLOCK + 100

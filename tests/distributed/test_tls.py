@@ -20,8 +20,8 @@ from dpdist.engine.security import certificates_required
 from dpdist.engine.waiting import wait_for_workers
 from dpdist.engine.workers import connect
 from dpdist.errors import ClusterError
-from dpdist.pipeline.job import JobError, load_job
-from dpdist.pipeline.run import run_job
+from dpdist.jobs.job import JobError, load_job
+from dpdist.jobs.run import run_job
 from tests.faults.cluster import RealCluster, make_certificates, within
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from dpdist import Budget, Coordinator, Dataset, Ledger
-from dpdist.central.queries import GradientSum
-from dpdist.fitting.columns import ClassCodes, features
+from dpdist.estimators.row_maps import ClassCodes, features
 from dpdist.losses import Logistic
-from dpdist.privacy.mechanisms import Gaussian
-from dpdist.privacy.plan import Item
+from dpdist.privacy.accounting.plan import Item
+from dpdist.privacy.mechanisms.additive import Gaussian
+from dpdist.queries.gradients import GradientSum
 
 QUERY = GradientSum(Logistic(), row_norm=1.0, clip_norm=1.0)
 ARRAYS = {"X": features, "y": ClassCodes((0, 1))}

@@ -18,9 +18,9 @@ from dpdist.central import GradientDescent
 from dpdist.cli import main
 from dpdist.data.ingestion import ingest
 from dpdist.errors import BudgetError, BudgetExceeded, DataError, LedgerError
-from dpdist.pipeline.job import load_job
-from dpdist.pipeline.run import run_job
-from dpdist.privacy.filter import Charge
+from dpdist.jobs.job import load_job
+from dpdist.jobs.run import run_job
+from dpdist.privacy.accounting.filter import Charge
 
 
 @pytest.fixture(autouse=True)

@@ -12,15 +12,15 @@ import zarr
 from distributed import LocalCluster
 
 from dpdist import Budget, Coordinator, Dataset, Ledger
-from dpdist.central.robust_queries import ColumnSum
 from dpdist.engine import coordinator as engine
 from dpdist.engine.shards import Failure, Round, ShardPlan, load_shard, summarise_shard
 from dpdist.engine.unchanged import Unchanged
 from dpdist.errors import DataError
-from dpdist.fitting.columns import ClassCodes
+from dpdist.estimators.row_maps import ClassCodes
 from dpdist.kernels.truncation import HardClip
-from dpdist.privacy.mechanisms import Gaussian
-from dpdist.privacy.plan import Item
+from dpdist.privacy.accounting.plan import Item
+from dpdist.privacy.mechanisms.additive import Gaussian
+from dpdist.queries.robust_sums import ColumnSum
 
 N, D, ROWS = 1000, 3, 200
 SECRET = 987654.321

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from dpdist import Budget, Dataset, Ledger
-from dpdist.central.queries import GradientSum, LargestEigenvalue
 from dpdist.engine.coordinator import Coordinator, _aligned
 from dpdist.errors import BudgetError, BudgetExceeded, DataError, Fenced, LedgerError
 from dpdist.losses import Logistic
-from dpdist.privacy.attention import CentreOfAttention
+from dpdist.privacy.accounting.plan import Item
+from dpdist.privacy.accounting.releases import FixedSize, Poisson
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.mechanisms import Gaussian, Laplace
-from dpdist.privacy.plan import Item
-from dpdist.privacy.releases import FixedSize, Poisson
-from dpdist.privacy.selection import ExponentialMechanism
+from dpdist.privacy.mechanisms.additive import Gaussian, Laplace
+from dpdist.privacy.mechanisms.attention import CentreOfAttention
+from dpdist.privacy.mechanisms.selection import ExponentialMechanism
+from dpdist.queries.gradients import GradientSum, LargestEigenvalue
 from tests.engine.conftest import ARRAYS, QUERY, gradients
 
 
@@ -338,7 +338,7 @@ def test_a_run_that_a_newer_version_plans_otherwise_names_both_versions(
         if not released:
             run._begin()
     planned = ledger.run("monday").library
-    monkeypatch.setattr("dpdist.privacy.resumption.library", lambda: "99.1")
+    monkeypatch.setattr("dpdist.privacy.ledger.resumption.library", lambda: "99.1")
     with pytest.raises(LedgerError, match=f"with dpdist {planned}, which planned it: this is dpdist 99.1"):
         coordinate(dataset, run_id="monday", computation="step 2").plan([Item("gradient", Gaussian(), count=3)])
     with coordinate(dataset, run_id="monday", computation="step 1") as run:  # decided alike: it goes on
@@ -352,7 +352,7 @@ def test_a_release_that_a_newer_version_asks_otherwise_names_both_versions(coord
     items = [Item("gradient", Gaussian(), count=3)]
     with coordinate(dataset, run_id="monday") as run:
         run.release(QUERY, run.plan(items)["gradient"], np.zeros(5))
-    monkeypatch.setattr("dpdist.privacy.resumption.library", lambda: "99.1")
+    monkeypatch.setattr("dpdist.privacy.ledger.resumption.library", lambda: "99.1")
     other = GradientSum(Logistic(), row_norm=1.0, clip_norm=0.5)
     with coordinate(dataset, run_id="monday") as run, pytest.raises(LedgerError, match=r"this is dpdist 99\.1"):
         run.release(other, run.plan(items)["gradient"], np.zeros(5))

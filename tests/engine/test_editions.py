@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from dpdist import Budget, Coordinator, Dataset, Ledger
-from dpdist.central.robust_queries import ColumnSum
 from dpdist.data import ingest
 from dpdist.engine import workers
 from dpdist.errors import DataError, LedgerError
 from dpdist.kernels.truncation import HardClip
-from dpdist.privacy.mechanisms import Gaussian
-from dpdist.privacy.plan import Item
+from dpdist.privacy.accounting.plan import Item
+from dpdist.privacy.mechanisms.additive import Gaussian
+from dpdist.queries.robust_sums import ColumnSum
 
 OLD_RELEASE = "6c049004f8af75e370b7a64e09cc6801e39b89991d1c5c68f0a14ba62babd9e1"
 X = np.random.default_rng(0).normal(size=(200, 3))

@@ -18,10 +18,10 @@ import pytest
 from dpdist import Budget, Coordinator, Dataset, Ledger
 from dpdist.errors import LedgerError
 from dpdist.objects import Objects
-from dpdist.privacy.filter import Charge
-from dpdist.privacy.journal import Journal
-from dpdist.privacy.mechanisms import Gaussian
-from dpdist.privacy.plan import Item
+from dpdist.privacy.accounting.filter import Charge
+from dpdist.privacy.accounting.plan import Item
+from dpdist.privacy.ledger.journal import Journal
+from dpdist.privacy.mechanisms.additive import Gaussian
 from tests.engine.conftest import ARRAYS, QUERY
 from tests.postgres import PostgresServer
 from tests.s3 import BUCKET
@@ -233,7 +233,7 @@ def test_a_value_that_was_stored_and_not_committed_counts(place, dataset, monkey
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpdist.privacy.ledger.Ledger.confirm", dies)
+        patch.setattr("dpdist.privacy.ledger.ledger.Ledger.confirm", dies)
         with pytest.raises(Killed):
             place.run(dataset, stop=1)
     with contextlib.closing(Ledger(place.ledger, journal=place.journal)) as ledger:
@@ -254,7 +254,7 @@ def test_a_release_that_was_only_announced_may_be_drawn_again(place, dataset, mo
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpdist.privacy.paid_run.PaidRun.commit", dies)
+        patch.setattr("dpdist.privacy.ledger.paid_run.PaidRun.commit", dies)
         with pytest.raises(Killed):
             place.run(dataset, stop=1)
     assert np.array_equal(place.run(dataset), place.run(dataset)) and place.runs(dataset) == ["monday"]

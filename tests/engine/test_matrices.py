@@ -17,17 +17,17 @@ import pytest
 from distributed import LocalCluster
 
 from dpdist import Budget, Coordinator, Dataset, Ledger
-from dpdist.central.moment_queries import HessianSum, SecondMomentSum
-from dpdist.central.queries import GradientSum
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError
-from dpdist.fitting.columns import ClassCodes, features
+from dpdist.estimators.row_maps import ClassCodes, features
 from dpdist.kernels.moments import unpack_symmetric
 from dpdist.losses import Logistic, Sigmoid
+from dpdist.privacy.accounting.plan import Item
+from dpdist.privacy.accounting.releases import Poisson
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.mechanisms import Gaussian, SymmetricGaussian
-from dpdist.privacy.plan import Item
-from dpdist.privacy.releases import Poisson
+from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
+from dpdist.queries.gradients import GradientSum
+from dpdist.queries.moments import HessianSum, SecondMomentSum
 
 ARRAYS = {"X": features, "y": ClassCodes((0, 1))}
 W = np.array([1.0, -1.0, 0.5, 2.0, 0.0])
@@ -167,7 +167,7 @@ def test_entries_that_nobody_expects_change_no_message(rows, tmp_path, capfd):
 
 def matrix_job(store: str, ledger: str, stop_before_commit: str | None) -> None:
     """A seeded run; it stops for good right before it would commit its second release, if that is asked."""
-    from dpdist.privacy.paid_run import PaidRun
+    from dpdist.privacy.ledger.paid_run import PaidRun
 
     if stop_before_commit is not None:
         commit, count = PaidRun.commit, [0]

@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster
 from dpdist import Budget, Coordinator, Dataset, LogisticRegression
 from dpdist.central import GradientDescent, Sample
 from dpdist.engine import progress
-from dpdist.fitting.columns import features
+from dpdist.estimators.row_maps import features
 from tests.engine.conftest import ARRAYS, gradients
 
 FIT = {

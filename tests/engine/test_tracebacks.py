@@ -18,16 +18,16 @@ import numpy as np
 import pytest
 
 from dpdist import Budget, Coordinator, Dataset, Ledger, local
-from dpdist.central.robust_queries import ColumnSum
 from dpdist.engine import progress
 from dpdist.engine.query import Ask
 from dpdist.errors import ClusterError, DpdistError, Fenced, LedgerError
 from dpdist.kernels.truncation import HardClip
-from dpdist.privacy.bits import Bits
-from dpdist.privacy.journal import Journal
-from dpdist.privacy.mechanisms import Gaussian
-from dpdist.privacy.plan import Item
+from dpdist.privacy.accounting.plan import Item
+from dpdist.privacy.ledger.journal import Journal
+from dpdist.privacy.mechanisms.additive import Gaussian
+from dpdist.privacy.randomness.bits import Bits
 from dpdist.privacy.tracebacks import forgetful
+from dpdist.queries.robust_sums import ColumnSum
 from tests.engine import remains as walk
 from tests.engine.remains import remains
 from tests.postgres import PostgresServer

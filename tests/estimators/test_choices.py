@@ -29,8 +29,8 @@ from dpdist.central import (
 )
 from dpdist.constraints import L1Ball
 from dpdist.errors import BudgetError, DpdistError
+from dpdist.jobs.registry import ESTIMATORS, estimator_class
 from dpdist.method import Method
-from dpdist.pipeline.registry import ESTIMATORS, estimator_class
 
 COMMON = {"epsilon": 10.0, "delta": 1e-6, "row_norm": 2.0, "random_state": 0, "cluster": "threads"}
 rng = np.random.default_rng(0)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dpdist.pipeline import inputs
-from dpdist.pipeline.job import load_job
-from dpdist.pipeline.planning import checked
-from dpdist.pipeline.registry import ESTIMATORS, METHODS, estimator_class
+from dpdist.jobs import job_data as inputs
+from dpdist.jobs.job import load_job
+from dpdist.jobs.planning import checked
+from dpdist.jobs.registry import ESTIMATORS, METHODS, estimator_class
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 MOST_PARAMETERS = 20

@@ -19,8 +19,8 @@ from dpdist.engine.progress import Released, watching
 from dpdist.engine.query import Query
 from dpdist.kernels.clip import clip_l2
 from dpdist.kernels.grid import grid_for, to_units
-from dpdist.privacy.mechanisms import Gaussian
-from dpdist.privacy.plan import Item
+from dpdist.privacy.accounting.plan import Item
+from dpdist.privacy.mechanisms.additive import Gaussian
 from tests.faults.scan import Secrets, secrets_of
 
 N_ROWS, N_FEATURES, PARTITION = 2000, 4, 200

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from dpdist import Dataset
-from dpdist.pipeline.job import load_job
-from dpdist.pipeline.places import place_at
-from dpdist.pipeline.run import run_job
+from dpdist.jobs.job import load_job
+from dpdist.jobs.run import run_job
+from dpdist.runs.storage import place_at
 
 N, D = 20_000, 16
 

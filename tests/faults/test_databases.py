@@ -17,7 +17,7 @@ from dpdist import Ledger, patience
 from dpdist.cli import errors
 from dpdist.engine.progress import Event, Loading, Released, watching
 from dpdist.errors import LedgerError
-from dpdist.privacy import postgres
+from dpdist.privacy.ledger import postgres
 from tests.cli.command import call
 from tests.faults import runs
 from tests.faults.page import came_to

@@ -24,10 +24,10 @@ from dpdist.data import ingest
 from dpdist.engine import coordinator
 from dpdist.engine.progress import Charged, Loading, Planned, Released, watching
 from dpdist.errors import DataError, LedgerError
-from dpdist.pipeline.job import load_job
-from dpdist.pipeline.run import run_job
-from dpdist.pipeline.rundir import OutputError
-from dpdist.privacy.filter import Charge
+from dpdist.jobs.job import load_job
+from dpdist.jobs.run import run_job
+from dpdist.privacy.accounting.filter import Charge
+from dpdist.runs.directory import OutputError
 from tests.cli.command import call
 from tests.faults import jobs
 from tests.faults.page import came_to

@@ -17,8 +17,8 @@ import pytest
 from dpdist import Dataset, Ledger
 from dpdist.cli.errors import report
 from dpdist.errors import ClusterError
-from dpdist.pipeline.job import load_job
-from dpdist.pipeline.run import run_job
+from dpdist.jobs.job import load_job
+from dpdist.jobs.run import run_job
 from tests.faults import runs
 from tests.faults.clock import COMPILER, JumpingClock
 from tests.faults.cluster import RealCluster, within

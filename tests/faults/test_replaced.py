@@ -15,8 +15,8 @@ from dpdist.cli.errors import report
 from dpdist.engine import waits
 from dpdist.engine.connection import Connection
 from dpdist.errors import ClusterError
-from dpdist.privacy.mechanisms import Gaussian
-from dpdist.privacy.plan import Item
+from dpdist.privacy.accounting.plan import Item
+from dpdist.privacy.mechanisms.additive import Gaussian
 from tests.faults import jobs
 from tests.faults.cluster import RealCluster, within
 

@@ -16,7 +16,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from dpdist.central.coordinate_queries import CoordinateGradientSum
 from dpdist.errors import DataError
 from dpdist.kernels.clip import kappa
 from dpdist.kernels.coordinate_gradients import Residual, coordinate_gradient
@@ -24,8 +23,9 @@ from dpdist.kernels.gradients import DERIVATIVE_CAP
 from dpdist.kernels.grid import grid_for
 from dpdist.kernels.truncation import HardClip, SmoothTruncation, SoftTruncation
 from dpdist.losses import Huber, Logistic, Loss, SmoothedHinge, Squared
+from dpdist.privacy.audit.sensitivity_fuzz import SensitivityViolation, adversarial_rows, sensitivity_fuzz
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.sensitivity_fuzz import SensitivityViolation, adversarial_rows, sensitivity_fuzz
+from dpdist.queries.coordinate_gradients import CoordinateGradientSum
 
 MAPS = [HardClip(0.7), SoftTruncation(1.3), SmoothTruncation(9.2, 1.3), SmoothTruncation(1.0, 0.5)]
 BOUNDED = [*MAPS, Residual(0.8, 1.5), Residual(1.0, 4.0, label_bound=1.0)]

@@ -13,7 +13,7 @@ import pytest
 from dpdist.kernels.clip import kappa
 from dpdist.kernels.fine_gradients import fine_gradient, fine_grid, gradient_error, joined
 from dpdist.losses import Huber, Logistic, Loss, SmoothedHinge
-from dpdist.privacy.sensitivity_fuzz import adversarial_rows
+from dpdist.privacy.audit.sensitivity_fuzz import adversarial_rows
 
 LOSSES = [Logistic(), SmoothedHinge(0.3), Huber(0.7)]
 

@@ -16,8 +16,8 @@ from dpdist.kernels import bernoulli
 from dpdist.kernels.bernoulli import DIGITS, bernoulli_lanes
 from dpdist.kernels.packed_bits import pack_unary
 from dpdist.kernels.subsets import random_subsets
-from dpdist.local.frequency_oracles import OUE, SUE, SubsetSelection
-from dpdist.privacy.draws import StreamDraws
+from dpdist.local.randomisers.frequency import OUE, SUE, SubsetSelection
+from dpdist.privacy.randomness.draws import StreamDraws
 
 EPSILONS = (0.1, 1.0, 2.0, 5.0, 8.0, 16.0)
 TOGETHER = 5

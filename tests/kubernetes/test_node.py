@@ -20,7 +20,7 @@ import pytest
 
 from dpdist import Budget, Dataset, Ledger
 from dpdist.engine import waits
-from dpdist.pipeline.places import place_at
+from dpdist.runs.storage import place_at
 from tests.faults.page import came_to
 from tests.kubernetes.cluster import USER, Node, for_old_api, tls_secret
 from tests.kubernetes.conftest import DEPLOY

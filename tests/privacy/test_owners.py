@@ -28,14 +28,14 @@ from dpdist.central import Attention, ClippedColumns, ClippedMean, GradientDesce
 from dpdist.cli import main
 from dpdist.data.schema import ATTRIBUTE
 from dpdist.engine.progress import watching
-from dpdist.pipeline.job import load_job, make_estimator
-from dpdist.pipeline.registry import METHODS
-from dpdist.privacy.attention import CentreOfAttention
-from dpdist.privacy.mechanisms import Gaussian, Laplace
-from dpdist.privacy.peeling import LaplacePeel, Peel
-from dpdist.privacy.perturbation import ObjectivePerturbation, UpperBound
-from dpdist.privacy.selection import ExponentialMechanism
-from dpdist.privacy.smooth import ArsinhNormal
+from dpdist.jobs.job import load_job, make_estimator
+from dpdist.jobs.registry import METHODS
+from dpdist.privacy.mechanisms.additive import Gaussian, Laplace
+from dpdist.privacy.mechanisms.attention import CentreOfAttention
+from dpdist.privacy.mechanisms.peeling import LaplacePeel, Peel
+from dpdist.privacy.mechanisms.perturbation import ObjectivePerturbation, UpperBound
+from dpdist.privacy.mechanisms.selection import ExponentialMechanism
+from dpdist.privacy.mechanisms.smooth_sensitivity import ArsinhNormal
 
 D, K, N_OTHERS = 12, 3, 60
 JOBS = Path(dpdist.__file__).parent.parent / "pipelines"

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from dpdist.errors import BudgetError, BudgetExceeded, LedgerError
-from dpdist.privacy.accounting import gdp_delta
+from dpdist.privacy.accounting.closed_forms import gdp_delta
+from dpdist.privacy.accounting.filter import Charge
 from dpdist.privacy.budget import Budget, Neighbours
-from dpdist.privacy.filter import Charge
-from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger.ledger import Ledger
 from dpdist.privacy.units import ANSWER, LABEL, ROW, About, Protected, of_group, unit_of_account
 
 LABELS = Protected("the label", LABEL)

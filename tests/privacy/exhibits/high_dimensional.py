@@ -8,9 +8,9 @@ import numpy as np
 from scipy.special import ndtr
 
 from dpdist.kernels.truncation import PHI_BOUND, ROOT2
-from dpdist.privacy.bits import Bits
-from dpdist.privacy.discrete import rounded_gaussian
-from dpdist.privacy.selection import select
+from dpdist.privacy.mechanisms.selection import select
+from dpdist.privacy.randomness.bits import Bits
+from dpdist.privacy.randomness.discrete import rounded_gaussian
 
 ROOT_TWO_PI = math.sqrt(2 * math.pi)
 
@@ -20,9 +20,9 @@ def peel_with_repeats(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Peeling that searches all coordinates in every pick, as printed (seed 003, Algorithm 4): ``(indices, values)``.
 
-    Noise and budget are those of `dpdist.privacy.peeling.peel`. The picks are private, whatever they repeat. The values
-    are not: they are calibrated to the l2 distance of neighbouring vectors, which bounds the distance of k *different*
-    coordinates. One coordinate that is released k times moves sqrt(k) times as far.
+    Noise and budget are those of `dpdist.privacy.mechanisms.peeling.peel`. The picks are private, whatever they repeat.
+    The values are not: they are calibrated to the l2 distance of neighbouring vectors, which bounds the distance of k
+    *different* coordinates. One coordinate that is released k times moves sqrt(k) times as far.
     """
     eps0 = math.sqrt(8 * 0.5 * rho / k)
     chosen = np.array([select(abs(v), 2 * sensitivity, eps0, bits) for _ in range(k)])

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from dpdist.local.label_private import Label
-from dpdist.local.scalars import best_scalar
-from dpdist.privacy.draws import SystemDraws
+from dpdist.local.linear.label_private import Label
+from dpdist.local.randomisers.scalars import best_scalar
+from dpdist.privacy.randomness.draws import SystemDraws
 
 BUDGET = (1.0, 1e-3)
 NOISE_BOUND, N_NONZERO = 0.05, 5

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dpdist.local.l1_mean import Projected
-from dpdist.local.scalars import OneBit
-from dpdist.local.vectors import GaussianVector
-from dpdist.privacy.accounting import gdp_mu
-from dpdist.privacy.draws import SystemDraws
+from dpdist.local.mean.small_l1_norm import Projected
+from dpdist.local.randomisers.scalars import OneBit
+from dpdist.local.randomisers.vectors import GaussianVector
+from dpdist.privacy.accounting.closed_forms import gdp_mu
+from dpdist.privacy.randomness.draws import SystemDraws
 
 BIT = 0.5
 VECTOR = (4.0, 1e-5)

@@ -17,18 +17,18 @@ import numpy as np
 
 from dpdist import Ledger, Minimizer
 from dpdist.central import SVRG, AcceleratedMirror, Katyusha
-from dpdist.central.linear_method import LinearMethod
-from dpdist.central.robust_queries import ColumnSum, TrimmedColumnSum
+from dpdist.central.linear.linear_method import LinearMethod
 from dpdist.constraints import Constraint, L2Ball
+from dpdist.jobs.audit import CONFIDENCE, lower_bounds
 from dpdist.kernels.truncation import SoftTruncation
-from dpdist.pipeline.audit import CONFIDENCE, lower_bounds
-from dpdist.privacy.accounting import eps_for_rho, gdp_mu
-from dpdist.privacy.bits import StreamBits, SystemBits
-from dpdist.privacy.discrete import rounded_gaussian
-from dpdist.privacy.peeling import peel
-from dpdist.privacy.perturbation import ObjectivePerturbation
-from dpdist.privacy.selection import select
-from dpdist.privacy.smooth import SMOOTH_BITS, ArsinhNormal
+from dpdist.privacy.accounting.closed_forms import eps_for_rho, gdp_mu
+from dpdist.privacy.mechanisms.peeling import peel
+from dpdist.privacy.mechanisms.perturbation import ObjectivePerturbation
+from dpdist.privacy.mechanisms.selection import select
+from dpdist.privacy.mechanisms.smooth_sensitivity import SMOOTH_BITS, ArsinhNormal
+from dpdist.privacy.randomness.bits import StreamBits, SystemBits
+from dpdist.privacy.randomness.discrete import rounded_gaussian
+from dpdist.queries.robust_sums import ColumnSum, TrimmedColumnSum
 from tests.privacy.exhibits import convex, local_labels, local_means
 from tests.privacy.exhibits.heavy_tailed import printed_catoni_std, printed_trimmed_scale
 from tests.privacy.exhibits.high_dimensional import peel_with_repeats, printed_lasso_range

@@ -1,0 +1,305 @@
+"""The two ways to aggregate the results of blocks: what each asks of the rows, and what it makes of the releases.
+
+For `dpdist.central.aggregate.sample_and_aggregate.SampleAndAggregate`. Everything is decided from public numbers, as in
+a `dpdist.method.Method`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.central.aggregate.block_fits import BlockFit
+from dpdist.constraints import L2Ball
+from dpdist.data import Units
+from dpdist.engine.query import Block, Query
+from dpdist.errors import BudgetError
+from dpdist.estimators.parameters import check_count
+from dpdist.kernels.clip import clip_l2
+from dpdist.kernels.grid import grid_for, to_units
+from dpdist.method import DECIDED, Line, Method, Oracle, Public, by_name
+from dpdist.privacy.accounting.closed_forms import gdp_mu
+from dpdist.privacy.accounting.plan import Plan
+from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.mechanisms.additive import Gaussian
+from dpdist.privacy.mechanisms.attention import MOST_EPSILON, CentreOfAttention
+
+Vector = NDArray[np.float64]
+
+NOISE = 1 / 40
+"""Norm of the noise of one round, relative to the radius: more blocks, which are smaller ones, are not worth less."""
+CENTRE_SHARE = 0.2
+"""Of mu^2, for the first of two rounds."""
+SPREAD = 0.25
+"""Radius of the second round over that of the first, without the noise of the first."""
+TAIL = 1e-3
+"""What the bound of `CentreOfAttention` is worth at most, relative to the diameter, if nearly all blocks agree."""
+MOST_POINTS = 5000
+"""Blocks whose distances `CentreOfAttention` compares: half of m^2 numbers are held."""
+
+
+@dataclass(frozen=True)
+class _Blocks(Query):
+    """Results of blocks of ``block_rows`` consecutive rows, of which the first ``n_blocks`` count.
+
+    Where a unit owns several rows, they stand side by side and a block holds all of them or none: a unit changes one
+    result, as a row does.
+
+    A block's result is moved to the public ``centre`` (the state) as its origin and clipped to the ``radius``; a fit
+    that fails, or gives a number that is not finite, has the result 0, that is the centre. Ranges have to begin at
+    multiples of ``block_rows`` (``Coordinator(align=block_rows)``), so that blocks are the same in any partitioning.
+    """
+
+    is_sum = False
+
+    fit: BlockFit
+    block_rows: int
+    n_blocks: int
+    n_parameters: int
+    radius: float
+
+    @property
+    def bound(self) -> float:
+        return self.radius
+
+    @property
+    def grid(self) -> float:
+        return grid_for(self.radius)
+
+    def sensitivity(self, neighbours: Neighbours, norm: float | None = None) -> float:
+        """Twice the radius: the result of one block moves from one point of the ball to another."""
+        if neighbours is not Neighbours.REPLACE_ONE:
+            raise BudgetError(
+                "blocks are dealt by position, and adding or removing a row moves all rows behind it into other "
+                "blocks: sample-and-aggregate is private for replace-one only"
+            )
+        return super().sensitivity(neighbours, norm)
+
+    def steps(self, units: Units) -> int:
+        """One: what a unit owns is in one block."""
+        units.need_counted("rows are dealt to blocks by their position")
+        if self.block_rows % units.max_rows:
+            raise BudgetError(
+                f"blocks of {self.block_rows} rows would part those of one {units.name}: their size has to be a "
+                f"multiple of {units.max_rows}"
+            )
+        return 1
+
+    def results(self, first: int, block: Block, centre: Vector) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Numbers of the blocks that begin at row ``first`` and behind it, and their results in units of the grid."""
+        if first % self.block_rows:
+            raise ValueError(
+                f"a range begins at row {first}, which is not a multiple of the block size {self.block_rows}"
+            )
+        number = first // self.block_rows
+        n = max(0, min(len(block["y"]) // self.block_rows, self.n_blocks - number))
+        rows = {name: values[: n * self.block_rows] for name, values in block.items()}
+        found = self.fit.fit(rows, self.block_rows, self.n_parameters) - centre
+        return number + np.arange(n), to_units(clip_l2(found, self.radius), self.grid, self.radius)
+
+    def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        return self.summarise_at(0, block, state, rows)
+
+    @abstractmethod
+    def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        """What becomes of the `results`."""
+
+
+@dataclass(frozen=True)
+class BlockSum(_Blocks):
+    """``sum_i clip_radius(f(block_i) - centre)``: l2-sensitivity ``2 radius`` under replace-one, for any ``f``."""
+
+    tag: ClassVar[str] = "BlockSum"
+
+    def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        return self.results(first, block, state)[1].sum(axis=0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class BlockEstimates(_Blocks):
+    """All ``clip_radius(f(block_i) - centre)`` in order of the blocks: a row changes one of them, by ``2 radius``."""
+
+    tag: ClassVar[str] = "BlockEstimates"
+
+    def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        return np.column_stack(self.results(first, block, state))
+
+    def combine(self, total: NDArray[Any] | None, summary: NDArray[Any], wide: bool) -> NDArray[Any]:
+        return summary if total is None else np.concatenate([total, summary])
+
+    def statistic(self, total: NDArray[Any]) -> tuple[NDArray[Any], float]:
+        return total[np.argsort(total[:, 0]), 1:], self.grid
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user of `dpdist.central.aggregate.sample_and_aggregate.SampleAndAggregate` states."""
+
+    tag: ClassVar[str] = "Request"
+
+    fit: BlockFit
+    n_parameters: int
+    radius: float
+    centre: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Aggregation(Method):
+    """A way to combine the results of blocks.
+
+    Parameters
+    ----------
+    n_blocks : int, optional
+        Public number of blocks. More blocks need less noise, but the estimator is biased on small ones.
+    """
+
+    statement: Request = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
+
+    measures: ClassVar[str] = (
+        "expected norm of the noise in the parameters; trivial is the radius, how far the centre can be off"
+    )
+
+    parameter = "combine"
+
+    n_blocks: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_blocks is not None:
+            check_count("n_blocks", self.n_blocks)
+
+    @property
+    def blocks(self) -> int:
+        """How many there are, once it is decided."""
+        assert self.n_blocks is not None
+        return self.n_blocks
+
+    @property
+    def most_blocks(self) -> int:
+        """So many that blocks still have enough units for every parameter: rows of one unit may be alike."""
+        return max(1, self.public.n_units // (self.statement.fit.rows_per_parameter * self.statement.n_parameters))
+
+    @property
+    def block_rows(self) -> int:
+        """Rows per block, of whole units; those that are left over are not used."""
+        return self.public.n_units // self.blocks * self.public.units.max_rows
+
+    @property
+    def align(self) -> int:
+        return self.block_rows
+
+    @property
+    def rounds(self) -> int:
+        """How often the blocks are asked."""
+        return len(self.lines())
+
+    @property
+    def centre(self) -> Vector:
+        given = self.statement.centre
+        return np.zeros(self.statement.n_parameters) if given is None else np.array(given)
+
+    def into_ball(self, w: Vector) -> Vector:
+        return self.centre + L2Ball(self.statement.radius).project(w - self.centre)
+
+    def _query(self, kind: type[_Blocks], radius: float) -> _Blocks:
+        return kind(self.statement.fit, self.block_rows, self.blocks, self.statement.n_parameters, radius)
+
+
+@dataclass(frozen=True)
+class ClippedMean(Aggregation):
+    """``c + mean of clip_R(f(block) - c)`` with Gaussian noise of ``2 R / (m mu)`` (saa-clipmean).
+
+    One round has the public centre and radius. Two rounds spend a fifth of mu^2 on it; the second has the first
+    release as its centre and the radius ``R/4 + 3 sqrt(p) noise``, and clips what the blocks give, not what the first
+    ball left of it: results that lie around the truth on all sides are then cut off on all sides, and their mean stays
+    where it is. By default there are two rounds where the second radius is at most half the first.
+
+    Blocks: ``m = min(n / (c p), 80 sqrt(p) / mu)``, with c = 10 rows per parameter (20 for classifiers): with the
+    second number the noise of one round has the norm ``R / 40``.
+
+    Parameters
+    ----------
+    n_blocks : int, optional
+    n_rounds : {1, 2}, optional
+        Whether a first release finds the centre of a smaller ball. Default: where that pays.
+    """
+
+    tag, name = "ClippedMean", "clipped-mean"
+
+    n_rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_rounds not in (None, 1, 2):
+            raise BudgetError(f"n_rounds must be 1 or 2, got {self.n_rounds!r}")
+
+    def decide(self, public: Public, statement: Request) -> Self:
+        mu, p = gdp_mu(public.budget.epsilon, public.budget.delta), statement.n_parameters
+        enough = math.ceil(2 * math.sqrt(p) / (mu * NOISE))
+        asked = self._with(public, statement)
+        asked = replace(asked, n_blocks=self.n_blocks or min(asked.most_blocks, enough))
+        narrow = replace(asked, n_rounds=2).radii[-1] <= statement.radius / 2
+        return replace(asked, n_rounds=self.n_rounds or (2 if narrow else 1))
+
+    @property
+    def radii(self) -> tuple[float, ...]:
+        """The radius of every round."""
+        radius, p, budget = self.statement.radius, self.statement.n_parameters, self.public.budget
+        if self.n_rounds == 1:
+            return (radius,)
+        mu = gdp_mu(budget.epsilon, budget.delta) * math.sqrt(CENTRE_SHARE)
+        return radius, min(radius, SPREAD * radius + 3 * math.sqrt(p) * 2 * radius / (self.blocks * mu))
+
+    def lines(self) -> Sequence[Line]:
+        queries = [self._query(BlockSum, radius) for radius in self.radii]
+        last = Line("block mean", Gaussian(), queries[-1], share=1 - CENTRE_SHARE)
+        return (last,) if self.n_rounds == 1 else (Line("centre", Gaussian(), queries[0], share=CENTRE_SHARE), last)
+
+    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
+        centre = self.centre
+        for line in self.lines():
+            centre = self.into_ball(centre + oracle.ask(line.name, oracle.visit(centre)) / self.blocks)
+        return {"estimate": centre}
+
+    def expected_error(self, plan: Plan) -> float:
+        noise = plan["block mean"].mechanism.noise_std(2 * self.radii[-1])
+        return math.sqrt(self.statement.n_parameters) * noise / self.blocks
+
+
+class Attention(Aggregation):
+    """`CentreOfAttention` of the results (saa-nrs)."""
+
+    tag, name = "Attention", "attention"
+
+    def decide(self, public: Public, statement: Request) -> Self:
+        epsilon, delta = public.budget.epsilon, public.budget.delta
+        if epsilon > MOST_EPSILON:
+            raise BudgetError(
+                f"combine='attention' is proved private up to epsilon = {MOST_EPSILON:g}, got {epsilon:g}: lower "
+                "epsilon, or take combine='clipped-mean'"
+            )
+        beta = CentreOfAttention(delta).at(epsilon).beta(statement.n_parameters)
+        enough = math.ceil(2 / beta * math.log(2 / TAIL))
+        asked = self._with(public, statement)
+        blocks = self.n_blocks or min(asked.most_blocks, enough, MOST_POINTS)
+        if blocks > MOST_POINTS:
+            raise BudgetError(
+                f"combine='attention' compares all pairs of blocks: n_blocks can be {MOST_POINTS} at most"
+            )
+        return replace(asked, n_blocks=blocks)
+
+    def lines(self) -> Sequence[Line]:
+        query = self._query(BlockEstimates, self.statement.radius)
+        return (Line("block centre", CentreOfAttention(self.public.budget.delta), query),)
+
+    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
+        return {"estimate": self.into_ball(self.centre + oracle.ask("block centre", oracle.visit(self.centre)))}
+
+
+COMBINE = by_name(ClippedMean, Attention)
+"""Every value of ``combine``, by name."""

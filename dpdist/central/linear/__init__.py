@@ -1,0 +1,1 @@
+"""Losses of a linear predictor: one module per family of solvers."""

@@ -1,0 +1,165 @@
+"""How a row's contribution is bounded (``gradient=``), and which rows a round reads (``rows=``).
+
+Each is a name or an object with parameters of its own: ``gradient=Truncate(scale=1.5)``, ``rows=Sample(0.02)``.
+
+===================== ====================================================== ==========================================
+``gradient=``         contribution of a row to coordinate j                  public numbers
+===================== ====================================================== ==========================================
+`ClipNorm`            the gradient, scaled down to an l2 norm                row_norm (and clip_norm or second_moment)
+`Trim`                order statistics of the coordinates                    second_moment (or scale)
+`ClipResidual`        ``clip(x_j, K) clip(l', B)``                           feature_bound, residual_bound
+`Shrink`              the same on shrunken labels, ``B = K (R + 1)``         feature_bound, constraint
+`ClipCoordinate`      ``clip(l' x_j, c)``                                    scale, feature_bound or second_moment
+`Truncate`            ``s phi(l' x_j / s)``                                  second_moment (or scale)
+`SmoothTruncate`      ``s h_beta(l' x_j / s)``                               second_moment (or scale)
+===================== ====================================================== ==========================================
+"""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass
+
+from dpdist.errors import BudgetError
+from dpdist.estimators.parameters import check_bound
+from dpdist.method import Choice, by_name
+
+
+@dataclass(frozen=True)
+class Gradient(Choice):
+    """What bounds a row's contribution."""
+
+    parameter = "gradient"
+
+
+@dataclass(frozen=True)
+class ClipNorm(Gradient):
+    """Clip the gradient of a row in the l2 norm.
+
+    Parameters
+    ----------
+    clip_norm : float, optional
+        Public bound on the l2 norm of a row's gradient. Default: what ``row_norm`` and the loss imply; required where
+        the loss has no bounded derivative (squared), unless ``second_moment`` is given instead: with
+        ``solver="gradient"`` the clip then balances bias and noise, and ``row_norm`` is not needed.
+    """
+
+    tag, name = "ClipNorm", "norm"
+
+    clip_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.clip_norm is not None:
+            check_bound("clip_norm", self.clip_norm)
+
+
+@dataclass(frozen=True)
+class Scaled(Gradient):
+    """Coordinates that are bounded at a scale.
+
+    Parameters
+    ----------
+    scale : float, optional
+        Public. Default: what ``second_moment`` and the budget make best.
+    """
+
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.scale is not None:
+            check_bound("scale", self.scale)
+
+
+class Truncate(Scaled):
+    """Coordinates that are damped softly beyond a scale."""
+
+    tag, name = "Truncate", "truncate"
+
+
+class SmoothTruncate(Scaled):
+    """The same with a smooth map."""
+
+    tag, name = "SmoothTruncate", "smooth-truncate"
+
+
+class Trim(Scaled):
+    """Means of coordinates without their largest and smallest entries.
+
+    Parameters
+    ----------
+    scale : float, optional
+        Where coordinates are cut before. Default: generous, by ``second_moment``.
+    """
+
+    tag, name = "Trim", "trim"
+
+
+class ClipCoordinate(Scaled):
+    """Coordinates that are cut off at a scale.
+
+    Parameters
+    ----------
+    scale : float, optional
+        Public. Default: what ``feature_bound`` and the loss imply, else ``second_moment``.
+    """
+
+    tag, name = "ClipCoordinate", "coordinate"
+
+
+class ClipResidual(Gradient):
+    """Features and residuals that are cut off at public bounds."""
+
+    tag, name = "ClipResidual", "residual"
+
+
+class Shrink(Gradient):
+    """Features and labels that are cut off at one bound."""
+
+    tag, name = "Shrink", "shrink"
+
+
+@dataclass(frozen=True)
+class Rows(Choice):
+    """Which rows a round reads."""
+
+    parameter = "rows"
+
+
+class All(Rows):
+    """All of them."""
+
+    tag, name = "All", "all"
+
+
+@dataclass(frozen=True)
+class Sample(Rows):
+    """A Poisson sample.
+
+    Parameters
+    ----------
+    rate : float, default 0.02
+        Chance of each row to be in a round.
+    """
+
+    tag, name = "Sample", "sample"
+
+    rate: float = 0.02
+
+    def __post_init__(self) -> None:
+        check_rate("rate", self.rate)
+
+
+class Split(Rows):
+    """A part of its own, so that all rounds are one pass."""
+
+    tag, name = "Split", "split"
+
+
+def check_rate(name: str, rate: float) -> None:
+    """A chance that is not 0."""
+    if isinstance(rate, bool) or not isinstance(rate, numbers.Real) or not 0 < rate <= 1:
+        raise BudgetError(f"{name} must lie in (0, 1], got {rate!r}")
+
+
+GRADIENTS = by_name(ClipNorm, Truncate, SmoothTruncate, Trim, ClipCoordinate, ClipResidual, Shrink)
+ROWS = by_name(All, Sample, Split)

@@ -1,0 +1,240 @@
+"""Private empirical risk minimisation for generalised linear models: loss x constraint x private oracle x loop.
+
+``minimise  (1/n) sum_i l(<x_i, w> + b, y_i) + penalty(w)   over w in constraint``
+
+`Minimizer` is the general estimator; `dpdist.central.linear.models` has the thin subclasses with the names that
+scikit-learn users know. A method is a choice of ``solver``, ``gradient`` and ``rows``; ``dpdist methods`` and
+`dpdist.jobs.registry` list the published ones under their ids, from dp-gd (``solver="gradient"``) to ht-dp-fw
+(``solver="frank-wolfe", gradient="truncate", rows="split"``).
+
+Why it is private: a row enters only through exact sums to which its contribution is bounded by public numbers, and
+these leave the coordinator with noise, as a private choice, or as a minimiser that was perturbed; everything after a
+release is post-processing. Each solver's module says which it is, and why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpdist.central.linear.automatic import SOLVERS, automatic
+from dpdist.central.linear.bounding import GRADIENTS, ROWS, Gradient, Rows
+from dpdist.central.linear.linear_method import LinearMethod, Problem
+from dpdist.constraints import Constraint, Penalty
+from dpdist.data import Dataset
+from dpdist.engine.shards import Prepare
+from dpdist.errors import DataError
+from dpdist.estimators.choices import Offered, chosen
+from dpdist.estimators.estimator import Estimator
+from dpdist.estimators.parameters import check_bound, check_offers
+from dpdist.estimators.row_maps import features, targets
+from dpdist.losses import LOSSES, Loss, by_name
+from dpdist.method import Method, Public
+
+Vector = NDArray[np.float64]
+
+
+def _takes_signs(model: Minimizer) -> bool:
+    loss = LOSSES.get(model.loss) if isinstance(model.loss, str) else model.loss
+    return loss is not None and loss.labels == "signs"
+
+
+@dataclass(eq=False, repr=False)
+class Minimizer(Estimator):
+    """Minimise a private mean loss of a linear predictor.
+
+    Parameters
+    ----------
+    loss : str or Loss, default "logistic"
+        ``"logistic"``, ``"squared"``, ``"huber"``, ``"smoothed-hinge"`` or any `dpdist.losses.Loss`. Those for two
+        classes (logistic, smoothed-hinge) take labels -1 and +1; a row with another label counts as empty.
+    penalty : Penalty, optional
+        For example ``ElasticNet(1e-4)``; public, hence free. Not applied to the intercept.
+    constraint : Constraint, optional
+        For example ``L2Ball(10.0)``.
+    solver : str or LinearMethod, default "auto"
+        The loop: ``"gradient"`` and ``"accelerated"`` (`dpdist.central.linear.gradient_descent`); ``"objective"`` and
+        ``"output"``, one release of the exact minimiser (`perturbation`); ``"svrg"``, ``"svrg++"``, ``"katyusha"``
+        (`variance_reduced`); ``"mirror"`` and ``"accelerated-mirror"`` (`mirror`); ``"frank-wolfe"`` over an l1 ball
+        or simplex (`frank_wolfe`); ``HardThresholding(n_nonzero=8)`` for few coefficients (`hard_threshold`). A name
+        is the object with its defaults: ``solver=FrankWolfe(n_rounds=40)`` sets what it reads. ``"auto"`` decides
+        from public numbers only (`dpdist.central.linear.automatic`); the choice is in ``solver_``, the reason in
+        ``solver_reason_``.
+    gradient : str or Gradient, default "auto"
+        What bounds a row's contribution (`dpdist.central.linear.bounding`): ``"norm"`` clips its gradient in the l2
+        norm; ``"truncate"``, ``"smooth-truncate"`` and ``"trim"`` damp or leave out extreme coordinates;
+        ``"coordinate"``, ``"residual"`` and ``"shrink"`` bound single coordinates, features and residuals. ``"auto"``
+        takes what the solver can use and what bounds are declared; it is in ``gradient_``.
+    rows : {"all", "sample", "split"} or Rows
+        Each round reads all rows, a Poisson sample of them (``Sample(rate=0.02)``), or a part of its own (so that all
+        rounds are one pass).
+    epsilon, delta : float
+        The budget of this fit. ``delta`` has to be given: far below one over the number of rows.
+    row_norm : float
+        Public bound on the l2 norm of a row's features; longer rows are scaled down to it. Required where
+        ``gradient="norm"``.
+    fit_intercept : bool, default True
+        Adds a constant feature as large as the others: ``row_norm / sqrt(n_features)``, which costs 1/(2 n_features)
+        more noise (``feature_bound`` if that is given, 1 if neither is).
+    feature_bound, residual_bound : float, optional
+        Public bounds on a single feature and on a residual, for the gradients that need them.
+    second_moment : float, optional
+        Public guess of the mean square of a coordinate of a row's gradient, for ``gradient="truncate"``, ``"trim"``
+        and the like (`dpdist.central.linear.heavy_tailed`).
+    neighbours : {"replace-one", "add-or-remove-one"}
+        Between which datasets the guarantee holds.
+    n_public : int, optional
+        Declared number of rows to divide by; required where the true one is private: for ``"add-or-remove-one"``, and
+        for units with several rows that do not come unit by unit (`dpdist.data.units`).
+    ledger : Ledger or path, optional
+        Where the budget is charged. Default: the user's ledger file; in memory for arrays in memory. A clone charges
+        the same one; a pickled model keeps the path.
+    cluster : str, mapping, Client or cluster, optional
+        ``None``: the active Dask client, else threads; or a scheduler's address, a cluster object, or for TLS
+        ``{"address": "tls://host:8786", "ca_file": ..., "cert_file": ..., "key_file": ...}``.
+    run_id : str, optional
+        Name this fit to be able to resume it after a crash: fit again with the same ``run_id``.
+    random_state : int, optional
+        Simulation only: noise from a seed, no guarantee.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_features,)
+    intercept_ : float
+    guarantee_ : Guarantee
+        What holds, and why.
+    plan_ : Plan
+        What was released with which noise, fixed before any data was read.
+    releases_ : list of Release
+    history_ : list of arrays
+        The released iterates (coefficients, then intercept) at which gradients were asked.
+    n_iter_ : int
+        The public number of rounds.
+    solver_, solver_reason_, gradient_ : str
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpdist.constraints import ElasticNet
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20_000, 3)) / 2
+    >>> y = np.where(X @ [2.0, -1.0, 0.0] > 0, 1, -1)
+    >>> model = Minimizer("logistic", ElasticNet(1e-3), epsilon=1.0, delta=1e-6, row_norm=1.0, random_state=0)
+    >>> bool(model.fit(X, y).coef_[0] > 0 > model.coef_[1])
+    True
+    """
+
+    offers: ClassVar[Mapping[str, Offered]] = {"solver": SOLVERS, "gradient": GRADIENTS, "rows": ROWS}
+    loss: str | Loss = "logistic"
+    penalty: Penalty | None = None
+    constraint: Constraint | None = None
+    _: KW_ONLY
+    solver: str | LinearMethod = "auto"
+    gradient: str | Gradient = "auto"
+    rows: str | Rows = "all"
+    row_norm: float | None = None
+    fit_intercept: bool = True
+    feature_bound: float | None = None
+    residual_bound: float | None = None
+    second_moment: float | None = None
+    neighbours: str = "replace-one"  # type: ignore[misc]
+    n_public: int | None = None  # type: ignore[misc]
+
+    def _decided(self, public: Public, **beside: Any) -> LinearMethod:
+        solver: Any = chosen("solver", self.solver, SOLVERS)
+        solver = automatic(self._problem(public)) if solver == "auto" else solver
+        alike = public.one_row_each()
+        found: LinearMethod = solver.decide(alike, self._problem(alike))
+        return replace(found, public=public, statement=replace(found.problem, public=public))
+
+    def _problem(self, public: Public) -> Problem:
+        size = self.feature_bound or (self.row_norm or math.sqrt(public.n_features)) / math.sqrt(public.n_features)
+        gradient, rows = chosen("gradient", self.gradient, GRADIENTS), chosen("rows", self.rows, ROWS, auto=False)
+        return Problem(
+            public=public,
+            loss=self._loss(),
+            penalty=self._penalty(),
+            constraint=self.constraint,
+            n_problems=self._n_problems(),
+            intercept=size if self.fit_intercept else 0.0,
+            gradient=None if gradient == "auto" else gradient,
+            rows=rows,
+            row_norm=self.row_norm,
+            feature_bound=self.feature_bound,
+            residual_bound=self.residual_bound,
+            second_moment=self.second_moment,
+        )
+
+    def _prepare(self, dataset: Dataset) -> Mapping[str, Prepare]:
+        return {"X": features, "y": self._prepare_labels(str(dataset.arrays["y"].dtype))}
+
+    def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:
+        assert isinstance(method, LinearMethod)
+        self._keep(fitted["solutions"], method.problem.intercept)
+        self.solver_, self.solver_reason_ = method.name, method.reason
+        self.gradient_ = method.problem.gradient.name if method.problem.gradient is not None else "norm"
+        self.n_iter_ = method.rounds
+
+    def _trivial_error(self, method: Method) -> float | None:
+        loss = self._loss()
+        return float(loss.value(0.0, 1.0)) if loss.labels == "signs" else None
+
+    @available_if(_takes_signs)
+    def decision_function(self, X: Any) -> Vector:
+        """The linear predictor ``X @ coef_ + intercept_``; only for losses for two classes."""
+        return self._linear_predictor(X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The linear predictor, or its sign where the loss is one for labels -1 and +1."""
+        u = self._linear_predictor(X)
+        return np.where(u > 0, 1, -1) if self._loss().labels == "signs" else u
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def _linear_predictor(self, X: Any) -> Vector:
+        check_is_fitted(self, "coef_")
+        X = validate_data(self, X, reset=False)
+        return X @ self.coef_.T + self.intercept_
+
+    def _keep(self, solutions: NDArray[np.float64], intercept: float) -> None:
+        d = self.n_features_in_
+        self.coef_ = solutions[0, :d]
+        self.intercept_: Any = float(intercept * solutions[0, d]) if intercept else 0.0
+
+    def _n_problems(self) -> int:
+        return 1
+
+    def _loss(self) -> Loss:
+        return by_name(self.loss) if isinstance(self.loss, str) else self.loss
+
+    def _penalty(self) -> Penalty | None:
+        return self.penalty
+
+    def _prepare_labels(self, stored: str) -> Prepare:
+        if stored == "str":
+            raise DataError("y holds strings: expected numbers (-1 and +1 for the losses for two classes)")
+        return targets
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        for name in ("row_norm", "feature_bound", "residual_bound", "second_moment"):
+            if getattr(self, name) is not None:
+                check_bound(name, getattr(self, name))
+        for name, offered in self.offers.items():
+            chosen(name, getattr(self, name), offered, auto=name != "rows")
+        if self.penalty is not None:
+            check_offers("penalty", self.penalty, "prox", "ElasticNet(1e-4)")
+        if self.constraint is not None:
+            check_offers("constraint", self.constraint, "project", "L2Ball(10.0)")

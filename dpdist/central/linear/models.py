@@ -1,0 +1,185 @@
+"""Logistic regression, linear regression and linear support vector machines under differential privacy.
+
+Thin subclasses of `dpdist.central.linear.minimizer.Minimizer`: a loss, an elastic-net penalty and scikit-learn's way of
+predicting. All parameters of `Minimizer` but ``loss`` and ``penalty`` are theirs as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_expit, log_softmax
+from sklearn.base import ClassifierMixin, RegressorMixin
+
+from dpdist.central.linear.linear_method import Problem
+from dpdist.central.linear.minimizer import Minimizer
+from dpdist.constraints import Constraint, ElasticNet, Penalty
+from dpdist.engine.shards import Prepare
+from dpdist.errors import MissingBound
+from dpdist.estimators.parameters import check_between
+from dpdist.estimators.row_maps import ClassCodes
+from dpdist.losses import Loss
+from dpdist.method import Public
+
+
+@dataclass(eq=False, repr=False)
+class _LinearModel(Minimizer):
+    """An elastic-net penalty with scikit-learn's parameters."""
+
+    _: KW_ONLY
+    constraint: Constraint | None = None
+    penalty: Penalty | None = field(default=None, init=False)
+    alpha: float = 1e-4
+    l1_ratio: float = 0.0
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_between("alpha", self.alpha, 0.0)
+        check_between("l1_ratio", self.l1_ratio, 0.0, 1.0)
+
+    def _penalty(self) -> ElasticNet | None:
+        return ElasticNet(self.alpha, self.l1_ratio) if self.alpha else None
+
+
+@dataclass(eq=False, repr=False)
+class _LinearClassifier(ClassifierMixin, _LinearModel):
+    """Two classes, or one against the rest with the budget divided among the classes."""
+
+    _: KW_ONLY
+    classes: Sequence[Any] | None = None
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most likely class of each row."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return self.classes_[(scores > 0).astype(int)]
+        return self.classes_[np.argmax(scores, axis=1)]
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.classes is None:
+            raise MissingBound(
+                "classes is missing: pass the list of labels that can occur, for example classes=[0, 1]. It is public; "
+                "reading it off the data would tell whether a rare label is there. Rows with another label count as "
+                "empty"
+            )
+        labels = [] if isinstance(self.classes, str) or not np.iterable(self.classes) else list(self.classes)
+        if len(labels) < 2 or len(set(labels)) < len(labels):
+            raise MissingBound(f"classes must be a list of at least two different labels, got {self.classes!r}")
+
+    def _prepare_labels(self, stored: str) -> Prepare:
+        assert self.classes is not None
+        self.classes_ = np.asarray(self.classes)
+        codes = ClassCodes(tuple(self.classes))
+        codes.check_dtype(stored)
+        return codes
+
+    def _problem(self, public: Public) -> Problem:
+        assert self.classes is not None
+        return replace(super()._problem(public), classes=tuple(self.classes))
+
+    def _n_problems(self) -> int:
+        assert self.classes is not None
+        return len(self.classes) if len(self.classes) > 2 else 1
+
+    def _keep(self, solutions: NDArray[np.float64], intercept: float) -> None:
+        d = self.n_features_in_
+        self.coef_ = solutions[:, :d]
+        self.intercept_ = intercept * solutions[:, d] if intercept else np.zeros(len(solutions))
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Signed distances: one column per class, or a single number per row for two classes."""
+        scores = self._linear_predictor(X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+
+@dataclass(eq=False, repr=False)
+class LogisticRegression(_LinearClassifier):
+    """Logistic regression, ``P(y = 1 | x) = 1/(1 + exp(-<x, w> - b))``.
+
+    Parameters
+    ----------
+    classes : sequence
+        The public list of labels. Required.
+    alpha : float, default 1e-4
+        Strength of the penalty ``alpha (l1_ratio ||w||_1 + (1 - l1_ratio)/2 ||w||^2)`` added to the mean loss.
+    l1_ratio : float, default 0
+        0 is ridge, 1 is lasso.
+    **common
+        All parameters of `Minimizer` but loss and penalty: ``epsilon``, ``delta``, ``row_norm``, ``solver``, ...
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20_000, 2)) / 2
+    >>> y = np.where(X[:, 0] > 0, "yes", "no")
+    >>> model = LogisticRegression(classes=["no", "yes"], epsilon=1.0, delta=1e-6, row_norm=1.0, random_state=0)
+    >>> model.fit(X, y).predict([[1.0, 0.0], [-1.0, 0.0]])
+    array(['yes', 'no'], dtype='<U3')
+    >>> print(model.guarantee_.text)  # doctest: +ELLIPSIS
+    This is a simulation...
+    """
+
+    loss: str | Loss = field(default="logistic", init=False)
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probability of each class; with more than two, one against the rest, scaled to sum to 1."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
+        """Logarithm of `predict_proba`, finite where that rounds to 0."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return log_expit(np.column_stack([-scores, scores]))
+        return log_softmax(log_expit(scores), axis=1)
+
+
+@dataclass(eq=False, repr=False)
+class LinearSVC(_LinearClassifier):
+    """Linear support vector machine with the smoothed hinge loss.
+
+    Parameters are those of `LogisticRegression`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20_000, 2)) / 2
+    >>> model = LinearSVC(classes=[0, 1], epsilon=1.0, delta=1e-6, row_norm=1.0, random_state=0)
+    >>> model.fit(X, (X[:, 0] > 0).astype(int)).predict([[1.0, 0.0], [-1.0, 0.0]])
+    array([1, 0])
+    """
+
+    loss: str | Loss = field(default="smoothed-hinge", init=False)
+
+
+@dataclass(eq=False, repr=False)
+class LinearRegression(RegressorMixin, _LinearModel):
+    """Linear regression with the squared or the Huber loss.
+
+    Parameters
+    ----------
+    loss : str or Loss, default "squared"
+        ``"squared"`` needs ``gradient=ClipNorm(clip_norm=...)``; ``"huber"`` (or ``Huber(threshold)``) is bounded by
+        itself.
+    alpha, l1_ratio : float
+        As in `LogisticRegression`.
+    **common
+        All parameters of `Minimizer` but penalty.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(20_000, 2)) / 2**0.5
+    >>> y = X @ [1.0, -2.0] + 0.1 * rng.normal(size=20_000)
+    >>> from dpdist.central import ClipNorm
+    >>> model = LinearRegression(gradient=ClipNorm(2.0), epsilon=1.0, delta=1e-6, row_norm=1.0, random_state=0)
+    >>> model.fit(X, y).score(X, y) > 0.9
+    True
+    """
+
+    _: KW_ONLY
+    loss: str | Loss = "squared"

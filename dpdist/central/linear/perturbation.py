@@ -1,0 +1,247 @@
+"""One release of a minimiser: output perturbation (``"output"``) and objective perturbation (``"objective"``).
+
+Both minimise ``sum_i l(<z_i, w>, y_i) + D/2 ||w||^2`` exactly, on un-noised gradients that nobody sees, and release
+the end point once (`dpdist.queries.minimizers` says why that is private for any input):
+
+============ ======================================================================= ==================================
+method       noise                                                                   use it
+============ ======================================================================= ==================================
+out-pert     Gaussian, on the minimiser: ``zeta / (D mu)`` a coordinate              with a strong penalty (1e-2)
+obj-pert     Gaussian, on the gradient: a linear term in the objective, before       else; the most accurate for smooth
+             minimising (`dpdist.privacy.mechanisms.perturbation.ObjectivePerturbation`)        losses in most cases
+============ ======================================================================= ==================================
+
+``zeta`` is 2 G for replace-one and G for add-or-remove-one, ``G = sup|l'| * ||row||``; seed 000, section 3.1, as
+corrected.
+
+What they ask for: a convex loss with bounded first and second derivative (logistic, smoothed hinge, Huber), a ridge
+penalty or (objective) none, no constraint, and no clipping of gradients, because a clipped gradient field is not the
+gradient of a convex function and the proofs would not hold. The ridge term is on *all* parameters here: the weight of
+the constant feature is penalised as well, so that the objective is strongly convex in every direction.
+
+The rounds are gradient passes over all rows. Their number is the one that is enough for *every* dataset, about
+``20 sqrt(L/D)`` (``L`` the largest curvature that the bounds allow): 80 for a penalty of 1e-2, 890 for 1e-4, with rows
+of norm 1 and the logistic loss. It cannot depend on how fast the solver really converges, because everybody sees it. A
+smaller ``n_rounds`` is allowed: the end point is then farther from the minimiser, and noise is added for that.
+
+Under add-or-remove-one, or where units own several rows in any places, the number of rows is private, and a number of
+rounds is enough for so many rows only: a small share of the budget buys a bound of it first.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from dpdist.central.linear.bounding import All, ClipNorm
+from dpdist.central.linear.gradient_descent import needs_delta
+from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, reads
+from dpdist.constraints import ElasticNet
+from dpdist.errors import BudgetError, MissingBound
+from dpdist.method import Line, Oracle, Public
+from dpdist.privacy.accounting.calibration import calibrate
+from dpdist.privacy.accounting.closed_forms import gdp_mu
+from dpdist.privacy.accounting.plan import Plan
+from dpdist.privacy.mechanisms.additive import Gaussian
+from dpdist.privacy.mechanisms.perturbation import OUTPUT_SHARE, ObjectivePerturbation, UpperBound
+from dpdist.queries.minimizers import Minimum, Objective, PerturbedMinimum, RowCount
+from dpdist.solvers.minimum import rounds_until
+
+ROWS_SHARE = {"output": 1e-3, "objective": 1e-4}
+"""Share of mu^2 that pays for the bound of a private number of rows: about a hundredth of epsilon."""
+ROWS_DELTA = 0.01
+"""Share of delta with which that bound may be wrong."""
+MORE_ROWS = 1.25
+"""A private number of rows may be so many times the declared one before the default rounds are too few."""
+NEGLIGIBLE = {"output": 0.005, "objective": 0.1}
+"""What the solver's tolerance may add: to the sensitivity of the minimiser; to the standard deviation of the release,
+relative to that from the linear term (their squares add)."""
+
+
+@dataclass(frozen=True)
+class Perturbation(LinearMethod):
+    """What the two methods have in common: the checks, the rows, and one release for each binary problem.
+
+    Parameters
+    ----------
+    n_rounds : int, optional
+        Gradient passes over all rows. Default: enough for every dataset.
+    """
+
+    def decide(self, public: Public, statement: Problem) -> Self:
+        problem = bounded_by(statement, self.name, ClipNorm)
+        reads(problem, self.name, All)
+        needs_delta(problem)
+        need(problem, "row_norm")
+        _check_loss(problem, self.name)
+        _check_penalty(problem, self.name)
+        asked = self._with(public, problem)
+        return asked if self.n_rounds is not None else replace(asked, n_rounds=asked.default_rounds())
+
+    @abstractmethod
+    def default_rounds(self) -> int:
+        """Rounds after which the solver's tolerance is negligible."""
+
+    @abstractmethod
+    def minimum(self, query: Minimum | None) -> Line:
+        """The line of the plan that pays for the minimisers."""
+
+    @abstractmethod
+    def query(self, plan: Plan, n_rows: int, target: int | None) -> Minimum:
+        """What it asks, with at most ``n_rows`` rows."""
+
+    @property
+    def ridge(self) -> float:
+        """The wanted ``D``: that of the penalty, times the number that the sum is divided by."""
+        return self.problem.strong_convexity * self.problem.n_rows
+
+    @property
+    def delta(self) -> float:
+        """What one minimiser may have of delta."""
+        rest = 1.0 if self.problem.counted else 1 - ROWS_DELTA
+        return self.problem.budget.delta * rest / self.problem.n_problems * (1 - 1e-12)
+
+    def lines(self) -> Sequence[Line]:
+        problem = self.problem
+        if not problem.counted:
+            bound = UpperBound(ROWS_DELTA * problem.budget.delta * (1 - 1e-12))
+            return [Line("row bound", bound, RowCount(), share=ROWS_SHARE[self.name]), self.minimum(None)]
+        plan = calibrate([self.minimum(None).item], problem.budget, problem.neighbours)
+        return [self.minimum(self.query(plan, problem.n_rows, None))]
+
+    def solution(self, oracle: Oracle, target: int | None) -> Vector:
+        n_rows = oracle.n_rows
+        if n_rows is None:
+            n_rows = max(1, int(oracle.once("row bound", lambda: float(oracle.ask("row bound")[0]))))
+        return oracle.ask("minimum", query=self.query(oracle.plan, n_rows, target))
+
+    def objective(self, n_rows: int, ridge: float) -> Objective:
+        """The objective with these two numbers."""
+        problem = self.problem
+        assert problem.row_norm is not None
+        return Objective(problem.loss, problem.row_norm, problem.n_features, n_rows, ridge, problem.intercept)
+
+    @property
+    def curvature(self) -> float:
+        """Of the mean loss, if rows are equally long in all directions: what predictions rest on."""
+        problem = self.problem
+        assert problem.row_norm is not None
+        return problem.loss.smoothness(problem.row_norm) / problem.n_parameters
+
+    def _rounds_until(self, tolerance: float, ridge: float, term: float = 0.0) -> int:
+        objective = self.objective(math.ceil(self.problem.n_rows * (1.0 if self.problem.counted else MORE_ROWS)), ridge)
+        return rounds_until(tolerance, objective.smoothness, ridge, objective.farthest(term))
+
+
+class PerturbedOutput(Perturbation):
+    """Gaussian noise on the minimiser of a strongly convex objective.
+
+    Its size is ``zeta / (alpha n mu)``, and the error grows with its square: right for penalties of 1e-2, useless for
+    1e-4.
+    """
+
+    tag, name = "PerturbedOutput", "output"
+
+    def default_rounds(self) -> int:
+        sensitivity = self.objective(1, self.ridge).lipschitz * self.problem.neighbours.sum_factor / self.ridge
+        return self._rounds_until(NEGLIGIBLE["output"] / 2 * sensitivity, self.ridge)
+
+    def minimum(self, query: Minimum | None) -> Line:
+        return Line("minimum", Gaussian(), query, count=self.problem.n_problems, passes=self.rounds)
+
+    def query(self, plan: Plan, n_rows: int, target: int | None) -> Minimum:
+        return Minimum(self.objective(n_rows, self.ridge), self.rounds, target)
+
+    def expected_error(self, plan: Plan) -> float | None:
+        """``d (h + alpha) std^2 / 2`` with curvature ``h`` in all of d directions."""
+        problem = self.problem
+        sensitivity = self.query(plan, problem.n_rows, None).sensitivity(problem.neighbours)
+        std = plan["minimum"].mechanism.noise_std(sensitivity)
+        return problem.n_parameters * (self.curvature + problem.strong_convexity) * std**2 / 2
+
+
+class PerturbedObjective(Perturbation):
+    """The minimiser of an objective with a random linear term."""
+
+    tag, name = "PerturbedObjective", "objective"
+
+    def default_rounds(self) -> int:
+        problem = self.problem
+        mechanism = self._mechanism.at(problem.budget.epsilon / problem.n_problems)
+        ridge = mechanism.regularisation
+        hessian = self.curvature * problem.n_rows + ridge
+        std = NEGLIGIBLE["objective"] * mechanism.term_std / hessian
+        mu = gdp_mu(OUTPUT_SHARE * problem.budget.epsilon / problem.n_problems, OUTPUT_SHARE * self.delta)
+        return self._rounds_until(std * mu / 2, ridge, mechanism.longest_term(problem.n_parameters))
+
+    def minimum(self, query: Minimum | None) -> Line:
+        return Line("minimum", self._mechanism, query, count=self.problem.n_problems, passes=self.rounds)
+
+    def query(self, plan: Plan, n_rows: int, target: int | None) -> Minimum:
+        mechanism = plan["minimum"].mechanism
+        assert isinstance(mechanism, ObjectivePerturbation)
+        return PerturbedMinimum(self.objective(n_rows, mechanism.regularisation), self.rounds, target, mechanism)
+
+    def expected_error(self, plan: Plan) -> float | None:
+        """``d sigma^2 / (2 n^2 h') + d h' std^2 / 2``, with ``h' = h + D/n`` in all of d directions.
+
+        The first part is the linear term's, the second that of the noise for the approximate minimum. What a ``D``
+        above the wanted one costs (``(D/n - alpha) ||w||^2 / 2``) depends on the solution and is not in it.
+        """
+        problem = self.problem
+        mechanism = plan["minimum"].mechanism
+        assert isinstance(mechanism, ObjectivePerturbation)
+        n, d = problem.n_rows, problem.n_parameters
+        curvature = self.curvature + mechanism.regularisation / n
+        std = mechanism.noise_std(self.query(plan, n, None).sensitivity(problem.neighbours))
+        return d * (mechanism.term_std / n) ** 2 / (2 * curvature) + d * curvature * std**2 / 2
+
+    @property
+    def _mechanism(self) -> ObjectivePerturbation:
+        problem = self.problem
+        objective = self.objective(1, 1.0)
+        smoothness = problem.loss.smoothness(objective.radius)
+        return ObjectivePerturbation(self.delta, objective.lipschitz, smoothness, self.ridge, problem.neighbours)
+
+
+def _check_loss(problem: Problem, solver: str) -> None:
+    loss = problem.loss
+    if not loss.convex:
+        raise BudgetError(f"solver={solver!r} needs a convex loss, and {loss.name} is not one; use solver='gradient'")
+    if not (math.isfinite(loss.derivative_bound) and math.isfinite(loss.curvature_bound)):
+        raise MissingBound(
+            f"solver={solver!r} needs a loss whose first and second derivative are bounded, and those of {loss.name} "
+            "are not (clipping gradients instead would make the objective non-convex): use loss='huber' for real labels"
+        )
+    assert problem.row_norm is not None
+    largest = loss.lipschitz(math.hypot(problem.row_norm, problem.intercept))
+    clip_norm = problem.gradient.clip_norm if isinstance(problem.gradient, ClipNorm) else None
+    if clip_norm is not None and clip_norm < largest * (1 - 1e-9):
+        raise BudgetError(
+            f"clip_norm={clip_norm:g} would clip gradients of norm up to {largest:g}; a clipped gradient is no "
+            f"gradient of a convex loss, and solver={solver!r} rests on convexity. Leave clip_norm out, or lower "
+            "row_norm, which clips the rows"
+        )
+
+
+def _check_penalty(problem: Problem, solver: str) -> None:
+    penalty = problem.penalty
+    if problem.constraint is not None:
+        raise BudgetError(
+            f"solver={solver!r} minimises over all parameters: leave out the constraint, or use solver='gradient'"
+        )
+    if penalty is None and solver == "objective":
+        return
+    if penalty is not None and (not isinstance(penalty, ElasticNet) or penalty.l1_ratio != 0):
+        raise BudgetError(
+            f"solver={solver!r} takes a ridge penalty, ElasticNet(alpha) with l1_ratio=0, got {penalty!r}; use "
+            "solver='gradient' for others"
+        )
+    if penalty is None or (penalty.alpha <= 0 and solver == "output"):
+        raise BudgetError(
+            f"solver={solver!r} needs a penalty that makes the objective strongly convex: pass alpha > 0, for example "
+            "alpha=1e-2, or use solver='objective'"
+        )

@@ -1,0 +1,139 @@
+"""What to expect of a fit before it is paid for: predicted from public numbers, without any data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dpdist.errors import BudgetError
+from dpdist.privacy.accounting.closed_forms import gdp_epsilon, gdp_mu
+
+MOST_ROWS = 1e15
+MOST_EPSILON = 1e4
+PRECISION = 0.01
+"""How far above the smallest sufficient number the one that is found may lie, relative to it."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """A prediction, and what would be needed where it is bad.
+
+    Attributes
+    ----------
+    predicted_error : float or None
+        Expected error that is due to the noise; None where the method has no formula.
+    trivial_error : float or None
+        What the predictor that ignores the data can have at most; None where that depends on the scale of the labels.
+    what : str
+        What the two measure, and under which assumptions.
+    n_needed : int or None
+        Rows at which half of the trivial error is predicted, where the prediction is no better than trivial.
+    epsilon_needed : float or None
+        The same for epsilon, with the rows there are.
+    warnings : tuple of str
+    """
+
+    predicted_error: float | None
+    trivial_error: float | None
+    what: str
+    n_needed: int | None = None
+    epsilon_needed: float | None = None
+    warnings: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.predicted_error is None:
+            return "no formula predicts the error of this method"
+        trivial = "" if self.trivial_error is None else f" (trivial: at most {self.trivial_error:.3g})"
+        return "\n".join([f"predicted error {self.predicted_error:.3g}{trivial}: {self.what}", *self.warnings])
+
+
+def outlook(
+    predict: Callable[[int, float], float | None],
+    trivial_error: float | None,
+    what: str,
+    n_rows: int,
+    epsilon: float,
+    delta: float = 0.0,
+) -> Outlook:
+    """Compare a prediction with the trivial predictor and, if it is no better, find what would be.
+
+    Parameters
+    ----------
+    predict : callable
+        ``(n_rows, epsilon)`` to the predicted error, which falls in both. It may take a good part of a second (plans
+        that are accounted by privacy loss distributions), so that few questions are asked.
+    delta : float
+        Of the budget. With Gaussian noise the error falls with the mu of the budget as it does with the rows.
+
+    Examples
+    --------
+    >>> print(outlook(lambda n, epsilon: 100 / (n * epsilon), 1.0, "an example", 50, 1.0))
+    predicted error 2 (trivial: at most 1): an example
+    the noise alone would make this worse than ignoring the data: take n_rows >= 200 or epsilon >= 4
+    """
+    predicted = predict(n_rows, epsilon)
+    if predicted is None or trivial_error is None or predicted < trivial_error:
+        return Outlook(predicted, trivial_error, what)
+
+    def excess(n: float, epsilon: float) -> float:
+        try:
+            error = predict(math.ceil(n), epsilon)
+        except BudgetError:  # so large an epsilon that the accountant sees no need for noise
+            error = None
+        return math.inf if error is None else math.log(max(error, 1e-300) / (trivial_error / 2))
+
+    def mu_of(epsilon: float) -> float:
+        return gdp_mu(epsilon, delta) if delta > 0 else epsilon
+
+    def epsilon_of(mu: float) -> float:
+        return gdp_epsilon(mu, delta) if delta > 0 else mu
+
+    now = math.log(predicted / (trivial_error / 2))
+    rows = _smallest(lambda n: excess(n, epsilon), n_rows, now, MOST_ROWS)
+    more = _smallest(lambda mu: excess(n_rows, epsilon_of(mu)), mu_of(epsilon), now, mu_of(MOST_EPSILON))
+    n_needed = None if rows is None else math.ceil(float(f"{rows:.2g}"))
+    epsilon_needed = None if more is None else float(f"{epsilon_of(more):.2g}")
+    ways = [] if n_needed is None else [f"n_rows >= {n_needed:,}"]
+    ways += [] if epsilon_needed is None else [f"epsilon >= {epsilon_needed:g}"]
+    advice = f": take {' or '.join(ways)}" if ways else ""
+    warning = f"the noise alone would make this worse than ignoring the data{advice}"
+    return Outlook(predicted, trivial_error, what, n_needed, epsilon_needed, (warning,))
+
+
+def _smallest(excess: Callable[[float], float], start: float, at_start: float, limit: float) -> float | None:
+    """Where a logarithm that falls about like ``-2 ln x`` reaches 0, to `PRECISION`; None if it does not, up to limit.
+
+    Secant steps in ``ln x``: upwards until it is reached, then inside the bracket (Illinois variant).
+    """
+    low, over, end = math.log(start), at_start, math.log(limit)
+    step, refused = over / 2, 0
+    while True:
+        x = min(low + step + PRECISION, end)
+        y = excess(math.exp(x))
+        if y <= 0:
+            break
+        if math.isinf(y):  # nothing can be planned there
+            refused += 1
+            if refused == 3:
+                return None
+            step = (x - low) / 2 - PRECISION
+            continue
+        if x == end:
+            return None
+        slope = (over - y) / (x - low)
+        step = y / min(slope, 4.0) if slope > 0.5 else 2 * step
+        low, over = x, y
+    high, under = x, y
+    # aimed at the middle of what is accepted, so that either side can land in it
+    left, right, last = over + PRECISION, under + PRECISION, 0
+    while high - low > PRECISION and under < -2 * PRECISION:
+        x = low + (high - low) * min(max(left / (left - right), 0.02), 0.98)
+        y = min(excess(math.exp(x)), 50.0)
+        if y <= 0:
+            high, under, right = x, y, y + PRECISION
+            left, last = (left / 2 if last > 0 else left), 1
+        else:
+            low, left = x, y + PRECISION
+            right, last = (right / 2 if last < 0 else right), -1
+    return math.exp(high)

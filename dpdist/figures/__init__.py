@@ -1,0 +1,1 @@
+"""Experiments: many simulations, one picture."""

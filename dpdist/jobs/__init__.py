@@ -1,0 +1,1 @@
+"""From YAML to a job that is checked as a whole."""

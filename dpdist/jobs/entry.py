@@ -1,0 +1,76 @@
+"""What an entry of the registry says about a method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Method:
+    """What `dpdist methods` lists.
+
+    Attributes
+    ----------
+    id : str
+    title : str
+        One line in plain words.
+    estimators : tuple of str
+        Names in `ESTIMATORS`; the first is the default of a job.
+    parameters : mapping
+        What makes the estimator this method; a job cannot set these. One that is an object with parameters of its own
+        (``solver``, ``gradient`` ...) is a name, or ``{name: {parameter: value}}``; a job may set its other parameters.
+    spec, source : str
+        Where the method is specified, and where it comes from.
+    trust : {"central", "local"}
+        Who sees the rows: a trusted coordinator, or only the users themselves.
+    guarantee : {"(epsilon, delta)", "epsilon"}
+    outputs : tuple of str
+        Fitted attributes that are released arrays (or numbers).
+    needs : tuple of str
+        Parameters that a job has to set, because the method would be another one without them.
+    aliases : tuple of str
+        Other ids of the same method.
+
+    Examples
+    --------
+    >>> from dpdist.jobs.registry import METHODS
+    >>> METHODS["dp-sgd"].estimators[0], METHODS["dp-sgd"].pipeline
+    ('LogisticRegression', 'pipelines/dp-sgd.yaml')
+    """
+
+    id: str
+    title: str
+    estimators: tuple[str, ...]
+    parameters: Mapping[str, Any] = field(hash=False)
+    spec: str
+    source: str
+    trust: Literal["central", "local"] = "central"
+    guarantee: Literal["(epsilon, delta)", "epsilon"] = "(epsilon, delta)"
+    outputs: tuple[str, ...] = ("coef_", "intercept_")
+    needs: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def pipeline(self) -> str:
+        """The example job of this method."""
+        return f"pipelines/{self.id}.yaml"
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Plain values, for ``dpdist methods --json``."""
+        return {
+            "id": self.id,
+            "aliases": list(self.aliases),
+            "title": self.title,
+            "trust": self.trust,
+            "guarantee": self.guarantee + (" per report" if self.trust == "local" else ""),
+            "estimators": list(self.estimators),
+            "parameters": dict(self.parameters),
+            "needs": list(self.needs),
+            "outputs": list(self.outputs),
+            "spec": self.spec,
+            "source": self.source,
+            "pipeline": self.pipeline,
+        }

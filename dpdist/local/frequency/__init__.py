@@ -1,0 +1,1 @@
+"""Frequencies under local differential privacy."""

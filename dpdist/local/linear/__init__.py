@@ -1,0 +1,1 @@
+"""Losses of a linear predictor under local differential privacy."""

@@ -1,0 +1,1 @@
+"""Means under local differential privacy."""

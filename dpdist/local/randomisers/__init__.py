@@ -1,0 +1,1 @@
+"""How a bounded value becomes a report: one law in each module."""

@@ -1,0 +1,1 @@
+"""Sparse regression under local differential privacy."""

@@ -1,0 +1,465 @@
+"""Sparse regression with private records: what is asked in each round, decided from public numbers.
+
+====================== ==================================== ============================================================
+method                 method id                            questions
+====================== ==================================== ============================================================
+`IterativeThresholding` ldp-iht, ldp-iht-subgauss,          features times clipped residual at the current parameter, to
+                       ldp-iht-general, ldp-iht-nonlinear   T disjoint groups of users
+`Marginal`             nldp-marginal                        the same once, at 0
+`TwoPhase`             ldp-two-phase                        the same once to half of the users; then the others are
+                                                            asked about the chosen features only
+====================== ==================================== ============================================================
+
+`SparseMethod.std` is the predicted noise of a coefficient.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.constraints import hard_threshold
+from dpdist.errors import BudgetError
+from dpdist.estimators.parameters import check_count, choice
+from dpdist.local.linear.links import IDENTITY, Link
+from dpdist.local.method import LocalMethod
+from dpdist.local.randomisers.coordinates import SampleCoordinates
+from dpdist.local.randomisers.scalars import Reporter
+from dpdist.local.randomisers.vectors import GaussianVector, Hemisphere, best_vector
+from dpdist.local.statistics.residuals import BallResiduals, BoxResiduals, LinkMode, Selected, selection
+from dpdist.local.statistics.second_moments import JointStatistics
+from dpdist.local.survey.protocol import LocalProtocol, Randomiser, Statistic
+from dpdist.method import DECIDED, Choice, Oracle, Public
+from dpdist.privacy.accounting.plan import Plan
+from dpdist.solvers.sparse import in_ball, sparse_from_statistics
+from dpdist.solvers.spectral import psd_floor
+
+Vector = NDArray[np.float64]
+
+FOUND = 0.28
+"""Four rounds are better than one if the first finds the parameter up to this part of its radius."""
+MANY_ROUNDS = 4
+WIDTHS = 2.5
+"""Where entries of dense features are cut, in standard deviations, if they are reported one by one."""
+ONE_BIT_UP_TO = 1.2
+"""Signs are as good as any report then, and half as long; they are better where values are -1 or 1."""
+ROW_SLACK = 1.1
+"""Rows of d features of mean square 1 are longer than this times sqrt(d) only rarely."""
+SELECTED_SLACK = 1.5
+"""The same for a few features: sqrt(s) plus this, about two standard deviations of their norm."""
+FLOOR_SHARE = 0.5
+"""Part of the public bound of the smallest eigenvalue at which estimated second moments are floored."""
+
+
+LINK_MODES = ("invert", "gradient")
+
+
+@dataclass(frozen=True)
+class Design(Choice):
+    """What is known of the features of a row, which have a mean square of about 1."""
+
+    parameter = "design"
+
+
+class Sign(Design):
+    """Features that are -1 or 1, independent and fair."""
+
+    tag, name = "Sign", "sign"
+
+
+@dataclass(frozen=True)
+class Isotropic(Design):
+    """Features that are dense and uncorrelated."""
+
+    tag, name = "Isotropic", "isotropic"
+
+
+@dataclass(frozen=True)
+class General(Design):
+    """Features that are correlated.
+
+    Parameters
+    ----------
+    eigenvalues : (low, high)
+        Public bounds of the eigenvalues of ``E x x'``.
+    covariance : array, optional
+        ``E x x'``, where it is public.
+    """
+
+    tag, name = "General", "general"
+
+    eigenvalues: tuple[float, float] = (0.5, 2.0)
+    covariance: Any = None
+
+
+@dataclass(frozen=True)
+class SparseProblem:
+    """What a user of `dpdist.local.sparse.sparse_regression.SparseRegression` states; the fields are its parameters."""
+
+    tag: ClassVar[str] = "SparseProblem"
+
+    n_features: int
+    n_nonzero: int
+    noise_bound: float
+    radius: float = 1.0
+    design: Design = Isotropic()
+    link: Link = IDENTITY
+    feature_bound: float | None = None
+    row_norm: float | None = None
+    label_bound: float | None = None
+    label_moment: tuple[float, float] | None = None
+
+    @property
+    def sign(self) -> bool:
+        """Whether features are -1 or 1, at random."""
+        return isinstance(self.design, Sign)
+
+    @property
+    def eigenvalues(self) -> tuple[float, float]:
+        """Bounds of those of ``E x x'``."""
+        low, high = self.design.eigenvalues if isinstance(self.design, General) else General().eigenvalues
+        return float(low), float(high)
+
+    @property
+    def covariance(self) -> Vector | None:
+        """``E x x'``, where it is public and not the identity."""
+        known = self.design.covariance if isinstance(self.design, General) else None
+        return None if known is None else np.asarray(known, dtype=np.float64)
+
+    @property
+    def inverse_covariance(self) -> Vector | None:
+        """None for the identity."""
+        return None if self.covariance is None else np.asarray(np.linalg.inv(self.covariance), dtype=np.float64)
+
+    @property
+    def unknown(self) -> bool:
+        """Whether features are correlated in a way that nobody knows."""
+        return isinstance(self.design, General) and self.covariance is None
+
+    def norm_of_rows(self, slack: float = ROW_SLACK) -> float:
+        """Where rows are scaled down to."""
+        if self.row_norm is not None:
+            return self.row_norm
+        return math.sqrt(self.n_features) * (1.0 if self.sign else slack)
+
+
+@dataclass(frozen=True)
+class SparseMethod(LocalMethod):
+    """What is asked, and what is made of the answers.
+
+    Parameters
+    ----------
+    reports : str
+        The law of the reports; "auto": by coordinates for signs in rounds, else
+        `dpdist.local.randomisers.vectors.best_vector`.
+    """
+
+    statement: SparseProblem = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
+
+    laws: ClassVar[tuple[str, ...]] = ("auto", "vector", "hemisphere", "gaussian")
+    measures: ClassVar[str] = (
+        "expected distance of the coefficients to the true ones, if the true ones were found to be the nonzero ones"
+    )
+
+    reports: str = "auto"
+
+    def decide(self, public: Public, statement: SparseProblem) -> Self:
+        choice("reports", self.reports, self.laws)
+        if self.reports == "gaussian" and not public.budget.delta:
+            raise BudgetError("reports='gaussian' needs delta: pass delta, far below 1/n_rows")
+        return self._with(public, statement)
+
+    @property
+    @abstractmethod
+    def std(self) -> float:
+        """Predicted standard deviation of the noise in a coefficient that is kept."""
+
+    @property
+    def search_std(self) -> float:
+        """The same where it is decided which coefficients are kept: by default, the first round."""
+        return self.std
+
+    @abstractmethod
+    def coefficients(self, oracle: Oracle) -> Vector:
+        """What the answers give."""
+
+    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
+        return {"coef": self.coefficients(oracle), "intercept": 0.0, "noise_std": {"coef_": self.std}}
+
+    def expected_error(self, plan: Plan) -> float:
+        return math.sqrt(self.statement.n_nonzero) * self.std
+
+    def warnings(self) -> list[str]:
+        """What public numbers say against a fit."""
+        problem, s = self.statement, self.statement.n_nonzero
+        if math.sqrt(s) * self.std >= problem.radius:
+            return [
+                "the noise in the coefficients is expected to be as large as they are: take more users, a larger "
+                "epsilon, or fewer features (outlook() says how many)"
+            ]
+        level = math.sqrt(2 * math.log(max(2, problem.n_features))) * self.search_std
+        if level > problem.radius / math.sqrt(s):
+            return [
+                f"coefficients below {level:.2g} cannot be told from noise among {problem.n_features} features, and "
+                f"{s} of them are at most {problem.radius / math.sqrt(s):.2g} if they are alike: expect wrong ones "
+                "(see outlook())"
+            ]
+        return []
+
+    @property
+    def curved(self) -> bool:
+        """Whether users send the gradient of a link."""
+        return False
+
+    @property
+    def residual_bound(self) -> float:
+        """c of the first round, at 0: ``2 R + C``, beyond which few labels lie; times the slope of a link."""
+        problem = self.statement
+        return self.reach(2 * problem.radius) if problem.label_bound is None else problem.label_bound
+
+    def reach(self, distance: float) -> float:
+        """About the largest residual at that distance from the truth."""
+        low, high = self.statement.link.slopes
+        noise = self.statement.noise_bound
+        return high * distance + noise if self.curved else distance + noise / low
+
+    def vector(self, size: int) -> Randomiser:
+        """The randomiser of a vector that ``reports`` names."""
+        budget = self.public.budget
+        if self.reports == "hemisphere":
+            return Hemisphere(size, float(budget.epsilon))
+        if self.reports == "gaussian":
+            return GaussianVector(size, float(budget.epsilon), float(budget.delta))
+        return best_vector(size, float(budget.epsilon))
+
+
+def unit_std(protocol: LocalProtocol) -> float:
+    """Noise of one report in the units of what the statistic stands for (all coordinates alike)."""
+    scale = protocol.statistic.restore(np.ones(protocol.statistic.size))
+    return float(np.abs(scale).max()) * protocol.noise_std
+
+
+@dataclass(frozen=True)
+class Marginal(SparseMethod):
+    """One round: the largest entries of the mean of features times clipped residuals at 0.
+
+    Parameters
+    ----------
+    reports : {"auto", "coordinates", "vector", "hemisphere", "gaussian"}
+    link_mode : {"invert", "gradient"}
+        Whether users put ``f^{-1}(y)`` in the place of y (less noise), or the gradient goes through f.
+
+    Attributes
+    ----------
+    bounds : tuple of float
+        Clip of the residuals in each round; decided.
+    step : float
+    n_kept : int
+        Entries that are kept on the way.
+    limit : float
+        Of the norm on the way.
+    """
+
+    tag, name = "Marginal", "marginal"
+    laws: ClassVar[tuple[str, ...]] = ("auto", "coordinates", "vector", "hemisphere", "gaussian")
+
+    link_mode: LinkMode = "invert"
+
+    bounds: tuple[float, ...] = field(default=(), kw_only=True, repr=False, metadata=DECIDED)
+    step: float = field(default=1.0, kw_only=True, repr=False, metadata=DECIDED)
+    n_kept: int = field(default=1, kw_only=True, repr=False, metadata=DECIDED)
+    limit: float = field(default=1.0, kw_only=True, repr=False, metadata=DECIDED)
+
+    def decide(self, public: Public, statement: SparseProblem) -> Self:
+        choice("link_mode", self.link_mode, LINK_MODES)
+        method = super().decide(public, statement)
+        unknown = statement.unknown
+        s = min(2 * statement.n_nonzero, statement.n_features) if unknown else statement.n_nonzero
+        low, high = statement.link.slopes
+        step = 1.0 / statement.eigenvalues[1] if unknown else 1.0
+        if method.curved:
+            step *= 2 / (low**2 + high**2)
+        limit = 2 * statement.radius if unknown else statement.radius
+        draft = replace(method, bounds=(method.residual_bound,), step=step, n_kept=s, limit=limit)
+        return draft._in_rounds()
+
+    def _in_rounds(self) -> Self:
+        """The method with the clip of every round."""
+        return replace(self, reason=f"1 round: {self.reason}")
+
+    @property
+    def curved(self) -> bool:
+        return self.link_mode == "gradient" and self.statement.link.slopes != (1.0, 1.0)
+
+    @property
+    def protocols(self) -> Sequence[LocalProtocol]:
+        return [self._residuals(bound) for bound in self.bounds]
+
+    @property
+    def std(self) -> float:
+        return self._std(self.bounds[-1], len(self.bounds))
+
+    @property
+    def search_std(self) -> float:
+        return self._std(self.bounds[0], len(self.bounds))
+
+    def coefficients(self, oracle: Oracle) -> Vector:
+        inverse = self.statement.inverse_covariance
+        theta = np.zeros(self.statement.n_features)
+        for t in range(len(self.bounds)):
+            gradient = self.estimate(oracle, t, theta)
+            if inverse is not None:
+                gradient = inverse @ gradient
+            theta = in_ball(hard_threshold(theta - self.step * gradient, self.n_kept), self.limit)
+        return hard_threshold(theta, self.statement.n_nonzero)
+
+    def _residuals(self, bound: float) -> LocalProtocol:
+        """The question for ``x clip(residual, bound)``: by coordinates for signs, as a vector for dense features."""
+        problem, epsilon = self.statement, float(self.public.budget.epsilon)
+        p, link, mode = problem.n_features, problem.link, self.link_mode
+        kind = self.reports if self.reports != "auto" else "coordinates" if problem.sign else "vector"
+        if kind == "coordinates":
+            cut = problem.feature_bound or (1.0 if problem.sign else WIDTHS)
+            statistic: Statistic = BoxResiduals(p, bound, cut, problem.row_norm, link, mode)
+            reporter: Reporter = "one-bit" if epsilon <= ONE_BIT_UP_TO else "hybrid"
+            return LocalProtocol(statistic, SampleCoordinates(p, epsilon, reporter=reporter))
+        cut_or_none = problem.feature_bound or (1.0 if problem.sign else None)
+        statistic = BallResiduals(p, bound, cut_or_none, problem.norm_of_rows(), link, mode)
+        return LocalProtocol(statistic, self.vector(p))
+
+    def _std(self, bound: float, n_rounds: int) -> float:
+        """Of a coordinate after the step of a round with that clip."""
+        inverse = self.statement.inverse_covariance
+        spread = 1.0 if inverse is None else math.sqrt(float(np.square(inverse).sum()) / len(inverse))
+        users = max(1, self.public.n_rows // n_rounds)
+        return self.step * spread * unit_std(self._residuals(bound)) / math.sqrt(users)
+
+
+@dataclass(frozen=True)
+class IterativeThresholding(Marginal):
+    """``theta <- project(hard(theta - step M g, s))``, g the mean of a group's reports at theta; start 0.
+
+    ``step = 1`` and M the inverse of a public covariance (or the identity); without one, ``step`` is one over the
+    public bound of the largest eigenvalue, twice as many entries are kept on the way, and the ball is twice as large
+    (seed 004, Algorithm 4). With the gradient of a link of slopes a to b, ``step = 2 / (a^2 + b^2)``.
+
+    Rounds: 4 if the first one's noise is at most 0.28 of the radius, otherwise 1 (2 where the covariance is not
+    known). In later rounds the clip shrinks with the error that is left, ``C + 2 R max(2^-t, min(1, 2 sqrt(s) sd))``,
+    sd the predicted noise of the round before: the noise of the last round is proportional to what is left to find.
+    All of this is decided beforehand, from public numbers.
+
+    Parameters
+    ----------
+    n_rounds : int, optional
+        Public number of rounds, each of which asks its own group of users. Default: by the noise of the first.
+    """
+
+    tag, name = "IterativeThresholding", "iht"
+
+    n_rounds: int | None = None
+
+    def decide(self, public: Public, statement: SparseProblem) -> Self:
+        if self.n_rounds is not None:
+            check_count("n_rounds", self.n_rounds)
+        return super().decide(public, statement)
+
+    def _in_rounds(self) -> Self:
+        problem, unknown, first = self.statement, self.statement.unknown, self.bounds[0]
+        n_rounds, reason = self.n_rounds, self.reason
+        if n_rounds is None:
+            part = math.sqrt(self.n_kept) * self._std(first, MANY_ROUNDS) / problem.radius
+            n_rounds = MANY_ROUNDS if part <= FOUND else 2 if unknown else 1
+            reason = f"the noise of the first of {MANY_ROUNDS} rounds would be {part:.2g} of the radius (limit {FOUND})"
+        bounds = [first]
+        # a clip may shrink where a round is sure to halve the error
+        while len(bounds) < n_rounds:
+            bounds.append(first if unknown else self._next(bounds, n_rounds))
+        reason = f"{n_rounds} round{'s' * (n_rounds > 1)}: {reason}"
+        return replace(self, bounds=tuple(bounds), n_rounds=n_rounds, reason=reason)
+
+    def _next(self, bounds: Sequence[float], n_rounds: int) -> float:
+        """The clip after these."""
+        radius = self.statement.radius
+        missed = 2 * math.sqrt(self.n_kept) * self._std(bounds[-1], n_rounds) / radius
+        left = max(2.0 ** -len(bounds), min(1.0, missed))
+        return min(bounds[-1], self.reach(2 * radius * left))
+
+
+class TwoPhase(SparseMethod):
+    """Half of the users choose the features, the others estimate their coefficients: noise without the dimension.
+
+    First `Marginal`, of which the ``n_nonzero`` largest entries are kept. The second half reports ``x_S clip(y)``, or,
+    where the covariance of dense features is not known, `JointStatistics` of the chosen ones. Not in the seeds; no
+    contradiction to their lower bounds, which are driven by coefficients too small to choose.
+    """
+
+    tag, name = "TwoPhase", "two-phase"
+
+    @property
+    def first(self) -> Marginal:
+        """The search."""
+        return Marginal(reports=self.reports).decide(self.public, self.statement)
+
+    @property
+    def second(self) -> LocalProtocol:
+        """The question about the chosen features."""
+        problem = self.statement
+        s, bound = problem.n_nonzero, self.residual_bound
+        row_norm = math.sqrt(s) if problem.sign else math.sqrt(s) + SELECTED_SLACK
+        if problem.unknown:
+            inner: Statistic = JointStatistics(s, row_norm, bound, row_norm / (row_norm + bound))
+        else:
+            cut = problem.feature_bound or (1.0 if problem.sign else None)
+            inner = BallResiduals(s, bound, cut, row_norm, problem.link, "invert")
+        return LocalProtocol(Selected(inner, problem.n_features, s), self.vector(inner.size))
+
+    @property
+    def protocols(self) -> Sequence[LocalProtocol]:
+        return [*self.first.protocols, self.second]
+
+    @property
+    def std(self) -> float:
+        return unit_std(self.second) / math.sqrt(max(1, self.public.n_rows // 2))
+
+    @property
+    def search_std(self) -> float:
+        return self.first.std * math.sqrt(2)
+
+    def coefficients(self, oracle: Oracle) -> Vector:
+        problem = self.statement
+        found = self.estimate(oracle, 0, np.zeros(problem.n_features))
+        inverse = problem.inverse_covariance
+        start = hard_threshold(-found if inverse is None else -inverse @ found, problem.n_nonzero)
+        chosen = selection(start, problem.n_nonzero)
+        answer = self.estimate(oracle, 1, start)
+        theta = np.zeros(problem.n_features)
+        if problem.unknown:
+            statistic = self.second.statistic.statistic  # type: ignore[attr-defined]
+            S, b = statistic.moments(answer)
+            floored = psd_floor(S, FLOOR_SHARE * problem.eigenvalues[0])
+            theta[chosen] = sparse_from_statistics(floored, b, len(chosen), problem.radius)
+        elif problem.covariance is not None:
+            theta[chosen] = np.linalg.solve(problem.covariance[np.ix_(chosen, chosen)], -answer)
+        else:
+            theta[chosen] = -answer
+        return in_ball(theta, problem.radius)
+
+
+def automatic(public: Public, statement: SparseProblem) -> SparseMethod:
+    """Four rounds where they pay, otherwise two phases if the search is sure enough, otherwise one round."""
+    descent = IterativeThresholding().decide(public, statement)
+    if len(descent.bounds) > 1 or public.n_rows < 2:
+        return descent
+    two = TwoPhase().decide(public, statement)
+    smallest = 0.7 * statement.radius / math.sqrt(statement.n_nonzero)
+    level = two.search_std * math.sqrt(2 * math.log(max(2, statement.n_features)))
+    if level > smallest:
+        return descent
+    reason = f"half of the users can tell coefficients of {level:.2g} from noise, and they are about {smallest:.2g}"
+    return replace(two, reason=reason)

@@ -1,0 +1,1 @@
+"""One question to many users: protocol, devices, wire, aggregation and simulation."""

@@ -1,0 +1,93 @@
+"""Records as devices have them: plain JSON values, which become the rows that a survey asks of.
+
+What a record holds decides nothing but the report: whatever is missing, of another kind or of another size makes a
+null record, which sends a report like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.errors import DataError
+from dpdist.local.statistics.categories import Labelled
+from dpdist.local.survey.protocol import Statistic
+from dpdist.local.survey.questionnaire import Survey
+
+
+def rows_of(survey: Survey, records: Sequence[Any]) -> dict[str, NDArray[Any]]:
+    """The arrays of the survey's question, one row per record.
+
+    Parameters
+    ----------
+    survey : Survey
+    records : sequence
+        Each a mapping of array names to a number, a list of numbers, or (for a category) its label; or just what
+        belongs into ``X``.
+
+    Examples
+    --------
+    >>> from dpdist.local.statistics.categories import Category
+    >>> from dpdist.local.randomisers.frequency import KRR
+    >>> from dpdist.local.survey.protocol import LocalProtocol
+    >>> survey = Survey(LocalProtocol(Category(2), KRR(2, epsilon=1.0)), labels=("no", "yes"))
+    >>> rows_of(survey, ["yes", {"X": 0}, "maybe", None])["X"]
+    array([ 1.,  0., nan, nan])
+    """
+    statistic = survey.protocol.statistic
+    width = None if statistic.domain == "category" else int(getattr(statistic, "n_features", statistic.size))
+    labels = {label: float(i) for i, label in enumerate(survey.labels)}
+    rows: dict[str, NDArray[Any]] = {name: np.full(len(records), np.nan) for name in survey.protocol.arrays}
+    if width is not None:
+        rows["X"] = np.full((len(records), width), np.nan)
+    elif _labelled(statistic):
+        rows["X"] = np.full(len(records), None, dtype=object)
+    for i, record in enumerate(records):
+        fields = record if isinstance(record, Mapping) else {"X": record}
+        for name, column in rows.items():
+            value = fields.get(name)
+            if column.dtype == object:
+                column[i] = value if isinstance(value, str | int | float) else None
+            else:
+                value = labels.get(value) if isinstance(value, str) else value
+                column[i] = _numbers(value, column.shape[1:])
+    return rows
+
+
+def check_typed(survey: Survey, value: Any) -> None:
+    """Refuse what somebody mistyped who answers by hand, before anything is sent; the message does not repeat it.
+
+    Only for the question's ``X`` alone. Numbers that are out of range are not refused: they are clipped.
+    """
+    statistic = survey.protocol.statistic
+    if survey.protocol.arrays != ("X",):
+        names = ", ".join(survey.protocol.arrays)
+        raise DataError(f"the question is about the arrays {names}: give them as a record")
+    rows = rows_of(survey, [value])
+    if statistic.domain == "category":
+        if statistic.values(rows)[0] >= 0:
+            return
+        labels = ", ".join(map(str, survey.labels or getattr(statistic, "labels", ())))
+        expected = f"there are: {labels}" if labels else f"expected a number from 0 to {statistic.size - 1}"
+        raise DataError(f"the value is no category of the question; {expected}")
+    if np.isnan(rows["X"]).any():
+        raise DataError(f"the value is not what the question asks for: expected {rows['X'].shape[1]} finite numbers")
+
+
+def _labelled(statistic: Statistic) -> bool:
+    """Whether the statistic looks its categories up by their labels."""
+    return isinstance(statistic, Labelled) or isinstance(getattr(statistic, "category", None), Labelled)
+
+
+def _numbers(value: Any, shape: tuple[int, ...]) -> Any:
+    """A number or a list of numbers in the shape of a row; NaN where it is something else."""
+    try:
+        numbers = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return np.nan
+    if numbers.size != np.prod(shape, dtype=int) or numbers.ndim > 1:
+        return np.nan
+    return numbers.reshape(shape)

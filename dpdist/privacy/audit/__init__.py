@@ -1,0 +1,1 @@
+"""Attacks on our own guarantees, and what no private method can beat."""

@@ -1,0 +1,1 @@
+"""Where noise meets data: one mechanism in each module, with what it costs."""

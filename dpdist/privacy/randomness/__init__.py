@@ -1,0 +1,1 @@
+"""Where random bits come from, and exact samplers made of them."""

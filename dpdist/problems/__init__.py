@@ -1,0 +1,1 @@
+"""Generated worlds with a known truth, and how answers are judged."""

@@ -1,0 +1,1 @@
+"""Runs of jobs: their directories, their results, their provenance."""

@@ -1,0 +1,246 @@
+"""The place of a run: ``run.json``, ``released.zarr``, ``report.html``, and who may write there.
+
+``run.json`` exists, with status "started" and the run's id, before anything is charged. So a place that cannot be
+written to is noticed for free, and a run that was killed can be found again and resumed under the id that the ledger
+and the journal know. It is replaced as a whole, after the arrays are complete, so that a reader sees the started or the
+finished run and never half of one. `dpdist.runs.storage` has what a directory and an object store do for that.
+
+It also remembers where the ledger stood when it last charged or committed something of this run, so that a ledger that
+was lost, or restored from a copy, is noticed (`dpdist.privacy.ledger.paid_run`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from dpdist.errors import DpdistError, Unavailable
+from dpdist.privacy.ledger.heads import Head
+from dpdist.runs.provenance import now
+from dpdist.runs.storage import Arrays, PlaceError, PlaceUnavailable, as_json, place_at
+
+FORMAT = "dpdist-run/1"
+RECORD, ARRAYS, LEDGER = "run.json", "released.zarr", "ledger.sqlite"
+
+FREE_TO_CHANGE = ("cluster", "output")
+"""What a resumed run may be asked differently: where it computes. Not the ledger or the journal: another one would pay
+for, or draw, values a second time."""
+
+
+class OutputError(DpdistError):
+    """The output cannot be used: not writable, taken by another run, or not a run's."""
+
+
+class OutputUnavailable(OutputError, Unavailable):
+    """The output was away for longer than it is waited for."""
+
+
+def output_error(error: PlaceError, message: str) -> OutputError:
+    """What is wrong with a place, said of the output of a run."""
+    return (OutputUnavailable if isinstance(error, PlaceUnavailable) else OutputError)(message)
+
+
+class RunDirectory:
+    """The output of one run.
+
+    Parameters
+    ----------
+    path : str
+        A new or empty directory, or the address of one in an object store; with ``resume`` also that of the same run.
+    head : mapping
+        The entries of ``run.json`` that are known before the run: method, estimator, ``asked``, ledger and journal.
+    resume : bool
+        Go on with the run that was started there, if one was.
+
+    Attributes
+    ----------
+    path : str
+    run_id : str
+        New, or that of the run that is resumed.
+    started : str
+    times : mapping
+        ``finished`` and ``seconds`` of a run that was done already, else empty: what it took does not change when it is
+        resumed, which only writes down again what is there.
+    paid : bool
+        Whether the ledger must have a charge of it: it is done, or an earlier version started it, which did not say.
+    head : Head or None
+        Where the ledger stood when it was last told; None before the charge.
+    """
+
+    def __init__(self, path: str, head: Mapping[str, Any], *, resume: bool) -> None:
+        self.path = path
+        self.times: Mapping[str, Any] = {}
+        self.paid = False
+        self.head: Head | None = None
+        self._place = place_at(path)
+        found = self._found()
+        if found is None:
+            self._new = True
+            self.run_id, self.started = secrets.token_hex(16), now()
+            self._record = self._start(head)
+            return
+        if not resume:
+            raise OutputError(_taken(path, str(found.get("status"))))
+        _check_same(path, found, head)
+        self._new = False
+        self._record = found
+        self.run_id, self.started = str(found["run_id"]), str(found["started"])
+        self.head = _head_in(found)
+        self.paid = found.get("status") == "done" or "head" not in found["budget"]
+        if found.get("status") == "done":
+            self.times = {key: found[key] for key in ("finished", "seconds") if key in found}
+        self._check_writable()
+
+    @property
+    def called(self) -> str:
+        """For messages."""
+        return f"the run in {self.path}"
+
+    def remembered(self, ledger: str) -> Head | None:
+        """Where the ledger of this run stood, whichever is asked about: it has one."""
+        return self.head
+
+    def remember(self, head: Head, receipt: Mapping[str, Any] | None = None) -> None:
+        """Keep where the ledger stands now, and what it charged, unless more is known."""
+        if self.head is not None and self.head.ledger == head.ledger and self.head.number >= head.number:
+            return
+        budget = {**self._record["budget"], "head": head.to_dict()}
+        if receipt is not None:
+            budget["receipt"] = dict(receipt)
+        self._record = {**self._record, "budget": budget}
+        try:
+            self._place.replace(RECORD, as_json(self._record))
+        except PlaceError as error:
+            raise _unwritable(self.path, error, "Whatever was charged is on file") from None
+        self.head = head
+
+    def _found(self) -> dict[str, Any] | None:
+        """The record of the run that is there, None for a new place."""
+        try:
+            names, text = self._place.names(), self._place.read(RECORD)
+        except PlaceError as error:
+            fix = error.fix or "name a directory"
+            raise output_error(error, f"output {self.path} cannot be used ({error.why}): {fix}") from None
+        if text is None:
+            rest = [name for name in names if not name.startswith(f".{RECORD}")]
+            if rest:
+                raise OutputError(
+                    f"output {self.path} holds other files ({', '.join(sorted(rest)[:3])}) and no run: name a new or "
+                    "an empty directory"
+                )
+            return None
+        try:
+            record = json.loads(text)
+            if record["format"] != FORMAT or not record["run_id"]:
+                raise ValueError
+            _head_in(record)
+            str(record["started"]), dict(record.get("asked") or {})
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise OutputError(
+                f"{self._place.shown(RECORD)} cannot be read as a run of this version ({FORMAT}): name another output"
+            ) from None
+        return dict(record)
+
+    def _start(self, head: Mapping[str, Any]) -> dict[str, Any]:
+        record = {"format": FORMAT, **head, "run_id": self.run_id, "status": "started", "started": self.started}
+        record["budget"] = {**record["budget"], "head": None}
+        try:
+            made = self._place.create(RECORD, as_json(record))
+        except PlaceError as error:
+            raise _unwritable(self.path, error) from None
+        if not made:
+            raise OutputError(_taken(self.path, "started"))
+        return record
+
+    def _check_writable(self) -> None:
+        probe = f".{RECORD}.{secrets.token_hex(4)}"
+        try:
+            self._place.create(probe, b"")
+            self._place.discard([probe])
+        except PlaceError as error:
+            raise _unwritable(self.path, error) from None
+
+    def withdraw(self) -> None:
+        """Undo the start of a run that charged nothing, so that the same place can be used again."""
+        if self._new:
+            with contextlib.suppress(PlaceError):  # what ended the run has to be said, and --resume starts it anew
+                self._place.discard([RECORD, LEDGER, f"{LEDGER}-wal", f"{LEDGER}-shm"])
+
+    def finish(self, record: Mapping[str, Any], arrays: Arrays) -> None:
+        """Write the released arrays, then the record, which says that they are complete."""
+        try:
+            self._place.write_arrays(ARRAYS, arrays)
+            self._place.replace(RECORD, as_json(record))
+        except PlaceError as error:
+            raise output_error(
+                error,
+                f"the results could not be written to {self.path} ({error.why}); what was released is on file: "
+                f"{error.fix or 'make room'}, and run again with --resume, which costs nothing",
+            ) from None
+
+
+def read_run(location: str | os.PathLike[str]) -> dict[str, Any]:
+    """The record of a run; `OutputError` if there is none or it is damaged."""
+    place = place_at(location)
+    path = place.shown(RECORD)
+    try:
+        text = place.read(RECORD)
+    except PlaceError as error:
+        fix = error.fix or "expected the output directory of dpdist run"
+        raise output_error(error, f"no run at {location} ({RECORD}: {error.why}); {fix}") from None
+    if text is None:
+        raise OutputError(f"no run at {location} (it has no {RECORD}); expected the output directory of dpdist run")
+    try:
+        run = json.loads(text)
+    except ValueError:
+        raise OutputError(f"{path} is damaged: expected the JSON that dpdist run writes. Run the job again") from None
+    if not isinstance(run, dict) or run.get("format") != FORMAT:
+        raise OutputError(f"{path} is not a run of this version of dpdist: expected the format {FORMAT}")
+    return run
+
+
+def _taken(path: str, status: str) -> str:
+    if status == "done":
+        return f"output {path} holds a finished run: name another directory with --output, or move this one away"
+    return (
+        f"output {path} holds a run that was started and not finished: go on with it with --resume (what it has paid "
+        "for is not paid again), or name another directory with --output"
+    )
+
+
+def _head_in(record: Mapping[str, Any]) -> Head | None:
+    """What a record remembers of the ledger."""
+    found = record["budget"].get("head")
+    return None if found is None else Head.from_dict(found)
+
+
+def _unwritable(path: str, error: PlaceError, charged: str = "Nothing was charged") -> OutputError:
+    fix = error.fix or "name a directory this account may write to"
+    return output_error(error, f"output {path} cannot be written to ({error.why}): {fix}. {charged}")
+
+
+def _check_same(path: str, found: Mapping[str, Any], head: Mapping[str, Any]) -> None:
+    before, asked = found.get("asked") or {}, json.loads(json.dumps(head["asked"]))
+    changed = [key for key in sorted({*before, *asked} - set(FREE_TO_CHANGE)) if before.get(key) != asked.get(key)]
+    if changed:
+        raise OutputError(
+            f"output {path} holds a run that was asked for something else (different: {', '.join(changed)}): resume it "
+            "with the job it was started with, or name another directory with --output"
+        )
+    paid = found.get("budget") or {}
+    if paid.get("ledger") != head["budget"]["ledger"]:
+        raise OutputError(
+            f"output {path} holds a run that is paid for in the ledger {paid.get('ledger')}, not in "
+            f"{head['budget']['ledger']}: resume it with the same ledger (key ledger of the job, or the environment "
+            "variable DPDIST_LEDGER)"
+        )
+    if paid.get("journal") != head["budget"]["journal"]:
+        kept, asked = paid.get("journal") or "its ledger", head["budget"]["journal"] or "its ledger"
+        raise OutputError(
+            f"output {path} holds a run whose released values are kept in {kept}, and in {asked} they would be drawn a "
+            "second time: resume it with the same journal (key journal of the job)"
+        )

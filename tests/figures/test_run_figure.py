@@ -1,0 +1,223 @@
+"""Figures: what is wrong with a file is said with its line; runs are done once; the numbers are the runs' own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as parquet
+import pytest
+
+from dpdist import LogisticRegression
+from dpdist.central import SVRG, GradientDescent
+from dpdist.figures import run_figure as figures
+from dpdist.figures.figure import load_figure
+from dpdist.figures.measures import along, minimise
+from dpdist.figures.run_figure import run_figure
+from dpdist.jobs.job import JobError
+from dpdist.losses import Huber, Logistic
+from dpdist.problems import linear_problems as synthetic
+
+FIGURES = sorted((Path(__file__).parents[2] / "pipelines" / "figures").glob("*.yaml"))
+SMALL = """\
+title: A test
+metric: gap
+job:
+  estimator: LogisticRegression
+  data: {generate: logit}
+  params: {classes: [0, 1], row_norm: 1.0, fit_intercept: false}
+  budget: {epsilon: 1.0, delta: 1.0e-4}
+series:
+  - {label: plain, set: {method: dp-gd, params.solver.n_rounds: 4}}
+  - {label: accelerated, set: {method: dp-agd}}
+panels:
+  - {title: privacy, x: passes, lines: {key: budget.epsilon, values: [0.5, 1.0]}}
+  - {x: data.n, values: {quick: [1000, 2000], full: [1000, 2000, 4000]}, series: [plain]}
+presets:
+  quick: {seeds: 2, set: {data.n: 2000, data.d: 3}}
+  full: {seeds: 3, set: {data.n: 4000, data.d: 3}}
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    found = tmp_path / "small.yaml"
+    found.write_text(SMALL)
+    return found
+
+
+def problems_of(tmp_path, old: str, new: str) -> str:
+    path = tmp_path / "wrong.yaml"
+    assert old in SMALL
+    path.write_text(SMALL.replace(old, new))
+    with pytest.raises(JobError) as error:
+        load_figure(path)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("preset", ["quick", "full"])
+def test_the_figures_of_the_source_are_valid(path, preset):
+    figure = load_figure(path, preset)
+    number = path.stem.removeprefix("fig-").removeprefix("exp-")
+    assert figure.source == f"seed 000, figure {number}" or not number[0].isdigit()
+    assert f"dpdist figures {path.stem}" in path.read_text()
+    assert figure.n_seeds >= (5 if preset == "full" else 2)
+    for cell in figure.cells:
+        assert cell.job.params["random_state"] == cell.seed == cell.job.data["random_state"]
+
+
+def test_the_eight_figures_are_there():
+    assert {path.stem for path in FIGURES} >= {f"fig-3.{i}" for i in range(1, 9)}
+    assert {path.stem for path in FIGURES} >= {f"exp-5.{i}" for i in range(5, 11)} | {"exp-nldp", "exp-scaling"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("metric: gap", "metric: gaap", "line 2: metric: unknown metric 'gaap'; did you mean 'gap'"),
+        ("title: A test", "titel: A test", "line 1: titel: unknown key; did you mean 'title'"),
+        ("method: dp-gd,", "method: dp-gdd,", "line 9: method: unknown method 'dp-gdd'"),
+        (
+            "params.solver.n_rounds: 4",
+            "params.solver.n_rouds: 4",
+            "line 9: params.solver.n_rouds: .*did you mean 'n_rounds'",
+        ),
+        ("params.solver.n_rounds: 4", "params.n_rounds: 4", "line 9: params.n_rounds: .*write solver"),
+        ("row_norm: 1.0", "row_norm: wide", "line 6: params.row_norm: expected a number"),
+        ("fit_intercept: false", "fit_intercept: true", "line 6: params.fit_intercept: set it to false"),
+        ("{generate: logit}", "{path: rows.zarr}", "line 5: data.path: .*known truth"),
+        ("row_norm: 1.0", "row_norm: 1.0, random_state: 3", "line 6: params.random_state: leave it out"),
+        ("values: [0.5, 1.0]", "values: 0.5", "line 12: panels.1.lines.values: expected a list"),
+        ("[1000, 2000]", "[many]", "line 13: panels.2.values: a position is a number, got 'many'"),
+        ("series: [plain]", "series: [plane]", "line 13: panels.2.series.1: .*did you mean 'plain'"),
+        ("label: accelerated", "label: plain", "two series are called 'plain'"),
+        ("x: passes,", "x: passes, values: [1],", "line 12: panels.1.values: x: passes takes none"),
+        ("seeds: 2", "seeds: 0", "line 15: presets.quick.seeds: expected the number of seeds"),
+        ("  full: {seeds: 3, set: {data.n: 4000, data.d: 3}}\n", "", "presets.full: expected keys"),
+        ("x: data.n,", "x: data.m,", "data.m: unknown key"),
+    ],
+)
+def test_errors_name_the_line(tmp_path, old, new, message):
+    import re
+
+    assert re.search(message, problems_of(tmp_path, old, new), re.DOTALL)
+
+
+def test_what_a_method_needs_is_missed_before_anything_runs(tmp_path, monkeypatch):
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL.replace("row_norm: 1.0, ", ""))
+    monkeypatch.setattr(figures.Bench, "run", lambda *_: pytest.fail("ran"))
+    with pytest.raises(JobError, match="row_norm is missing"):
+        run_figure(load_figure(path), tmp_path / "out")
+
+
+def test_a_figure_is_drawn_and_its_numbers_are_those_of_the_runs(path, tmp_path):
+    figure = load_figure(path)
+    told = []
+    record = run_figure(figure, tmp_path / "out", tell=lambda done, total, cell: told.append((done, total)))
+    assert len(figure.cells) == 2 * 2 * 2 + 2 * 2
+    assert len(told) == 10, "the run at 2000 rows and epsilon 1 is in both panels, and done once"
+    for file in record["files"].values():
+        assert Path(file).stat().st_size > 1000
+    assert Path(record["files"]["svg"]).read_text().startswith("<?xml")
+    table = parquet.read_table(record["files"]["parquet"]).to_pylist()
+    assert set(table[0]) == set(figures.COLUMNS)
+
+    # one of them by hand
+    data, _ = synthetic.logit(2000, 3, random_state=1)
+    model = LogisticRegression(
+        classes=[0, 1], row_norm=1.0, fit_intercept=False, epsilon=0.5, delta=1e-4, random_state=1,
+        ledger=None, cluster="threads", solver=GradientDescent(n_rounds=4),
+    ).fit(data.read(0, 2000)["X"], data.read(0, 2000)["y"])  # fmt: skip
+    rows = data.read(0, 2000)
+    X, y = rows["X"], np.where(rows["y"] == 1, 1.0, -1.0)
+
+    def objective(w):
+        return np.mean(np.log1p(np.exp(-y * (X @ w)))) + 1e-4 / 2 * w @ w
+
+    mine = [r for r in table if r["series"] == "plain" and r["line"] == "budget.epsilon=0.5" and r["seed"] == 1]
+    assert [row["final"] for row in mine] == [False] * 4 + [True]
+    assert [row["x"] for row in mine] == [1, 2, 3, 4, 5], "the smoothness is a pass as well"
+    assert mine[0]["error"] == pytest.approx(mine[0]["trivial_error"])
+    difference = objective(np.zeros(3)) - objective(model.coef_[0])
+    assert mine[-1]["trivial_error"] - mine[-1]["error"] == pytest.approx(difference, rel=1e-9)
+    assert mine[-1]["nonprivate_error"] == 0
+    for row in table:
+        assert row["epsilon"] <= (0.5 if row["line"].endswith("0.5") else 1.0) and row["delta"] <= 1e-4
+        assert row["accountant"] == "gdp" and row["metric"] == "gap" and row["preset"] == "quick"
+        assert row["error"] > 0
+
+
+def test_finished_runs_are_kept_and_new_ones_paid_for(path, tmp_path):
+    out = tmp_path / "out"
+
+    def runs(**options):
+        told = []
+        record = run_figure(load_figure(path, **options), out, tell=lambda *_: told.append(1))
+        return len(told), Path(record["files"]["svg"]).read_bytes()
+
+    first, picture = runs()
+    assert first == 10
+    assert runs() == (0, picture), "the same numbers make the same file"
+    assert runs(n_seeds=3)[0] == 5
+    kept = sorted((out / "small.runs").glob("*.json"))
+    kept[0].write_text('{"points": [[')  # cut off
+    assert runs()[0] + runs(n_seeds=3)[0] == 1
+    assert runs(settings=["params.alpha=0.01"])[0] == 10
+
+
+def test_an_interrupted_figure_goes_on(path, tmp_path, monkeypatch):
+    run, done = figures.Bench.run, []
+
+    def stops(self, job):
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(1)
+        return run(self, job)
+
+    monkeypatch.setattr(figures.Bench, "run", stops)
+    with pytest.raises(KeyboardInterrupt):
+        run_figure(load_figure(path), tmp_path / "out")
+    assert len(list((tmp_path / "out" / "small.runs").glob("*.json"))) == 3
+    monkeypatch.setattr(figures.Bench, "run", run)
+    told = []
+    run_figure(load_figure(path), tmp_path / "out", tell=lambda *_: told.append(1))
+    assert len(told) == 7
+
+
+def test_no_budget_is_spent(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("DPDIST_LEDGER", str(tmp_path / "ledger.sqlite"))
+    run_figure(load_figure(path), tmp_path / "out")
+    assert not (tmp_path / "ledger.sqlite").exists()
+    kept = json.loads(next((tmp_path / "out" / "small.runs").glob("*.json")).read_text())
+    assert kept["asked"]["ledger"] is None
+
+
+def test_errors_along_a_run_end_with_the_model():
+    data, _ = synthetic.logit(3000, 4)
+    rows = data.read(0, 3000)
+    common = {"classes": [0, 1], "row_norm": 1.0, "fit_intercept": False, "epsilon": 1.0, "delta": 1e-5}
+    short = {"rows": "sample", "solver": GradientDescent(n_rounds=60)}
+    for options in (short, {"solver": SVRG(n_rounds=2)}, {"solver": "accelerated"}):
+        model = LogisticRegression(**common, random_state=0, cluster="threads", **options).fit(rows["X"], rows["y"])
+        points = along(model)
+        passes = [point[0] for point in points]
+        assert passes == sorted(passes) and points[-1][2] is model and np.all(points[0][2].coef_ == 0)
+        assert 2 < len(points) <= 41
+    # the mean of the last half: after the last gradient it is nearly what is returned
+    sampled = LogisticRegression(**common, **short, random_state=0, cluster="threads")
+    points = along(sampled.fit(rows["X"], rows["y"]))
+    step = np.abs(sampled.history_[-1] - sampled.history_[-2]).max()
+    assert np.abs(points[-2][2].coef_ - sampled.coef_).max() < step
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Huber(0.5)])
+def test_the_minimum_is_one(loss):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 5)) * [1, 2, 3, 0.1, 1]
+    y = np.sign(rng.normal(size=400) + X[:, 0])
+    w = minimise(X, y, loss, lambda v, step: v / (1 + 0.01 * step))
+    gradient = X.T @ loss.derivative(X @ w, y) / 400 + 0.01 * w
+    assert np.abs(gradient).max() < 1e-9

@@ -1,0 +1,75 @@
+"""What every registered method plans and releases under a seed, as numbers that hold on any processor.
+
+    python -m tests.jobs.recorded [ID ...]      # writes recorded.json anew, or the entries of these methods
+
+Seeded results are promised to stay what they are: a method is recorded once, when it is added. An entry that changes
+says that the law of a method changed, which its commit has to explain.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpdist import Ledger
+from dpdist.jobs import job_data as inputs
+from dpdist.jobs.job import load_job
+from dpdist.jobs.planning import checked
+from dpdist.jobs.registry import METHODS
+
+FILE = Path(__file__).with_name("recorded.json")
+PIPELINES = Path(__file__).parents[2] / "pipelines"
+N_ROWS = 3000
+DIGITS = 10
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """The plan, the releases and the results of the method's own job, on at most `N_ROWS` rows."""
+    path = PIPELINES / f"{name}.yaml"
+    n = min(load_job(path).data.get("n", N_ROWS), N_ROWS)
+    job = load_job(path, ["params.random_state=7", f"data.n={n}"])
+    model, _ = checked(job, inputs.size(job))
+    dataset, generated = inputs.load(job)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deltas are large for so few rows
+        model.set_params(cluster="threads", ledger=Ledger(":memory:")).fit(dataset, **inputs.beside(job, generated))
+    ends = {0: model.releases_[0], len(model.releases_) - 1: model.releases_[-1]}
+    found = {
+        "accountant": model.plan_.accountant,
+        "plan": model.plan_.describe(),
+        "n_releases": len(model.releases_),
+        "releases": [{"name": r.name, "noise_std": r.noise_std, "sensitivity": r.sensitivity, **summary(r.value)}
+                     for r in ends.values()],
+        "total": float(sum(np.sum(np.asarray(r.value, dtype=np.float64)) for r in model.releases_)),
+        "results": {output: summary(getattr(model, output)) for output in job.method.outputs},
+    }  # fmt: skip
+    return json.loads(json.dumps(rounded(found)))
+
+
+def summary(value: Any) -> dict[str, Any]:
+    """The shape of an array, its first numbers and its norm."""
+    array = np.asarray(value, dtype=np.float64)
+    return {"shape": list(array.shape), "first": array.ravel()[:3].tolist(), "norm": float(np.linalg.norm(array))}
+
+
+def rounded(value: Any) -> Any:
+    """Plain values, with so many digits as other processors agree on, and texts where JSON has no number."""
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(each) for each in value]
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else str(value)
+    return value
+
+
+if __name__ == "__main__":
+    known = json.loads(FILE.read_text()) if FILE.exists() and sys.argv[1:] else {}
+    known |= {name: recorded(name) for name in sys.argv[1:] or METHODS}
+    FILE.write_text(json.dumps({name: known[name] for name in sorted(known)}, indent=1) + "\n")

@@ -1,0 +1,139 @@
+"""Jobs of the local model: what they plan, what they record, and what their report says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpdist import Dataset
+from dpdist.errors import DataError
+from dpdist.jobs.job import JobError, load_job
+from dpdist.jobs.planning import plan_job
+from dpdist.jobs.registry import METHODS
+from dpdist.jobs.run import run_job
+from dpdist.local.mean.columns import Mean
+from dpdist.problems.catalog import PROBLEMS
+from dpdist.problems.populations import categories, codes
+from tests.cli.command import call
+
+PIPELINES = Path(__file__).parents[2] / "pipelines"
+LOCAL = [name for name, method in METHODS.items() if method.trust == "local"]
+
+
+def text_of(page: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", re.sub(r"<style.*?</style>", "", page, flags=re.DOTALL)))
+
+
+@pytest.mark.parametrize("name", ["oue", "ldp-iht", "ldp-gauss", "label-ldp-iht"])
+def test_the_report_says_who_is_trusted_and_what_is_protected(name, tmp_path):
+    job = load_job(PIPELINES / f"{name}.yaml", ["data.n=5000", f"output={tmp_path}/out"])
+    record = run_job(job)
+    held = record["guarantee"]
+    assert held["model"] == "local" and "In the local model" in held["text"] and not record["simulation"]
+    assert (held["delta"] > 0) == (name == "ldp-gauss")
+    page = text_of((tmp_path / "out" / "report.html").read_text())
+    assert "nobody (local model)" in page and "whoever collects the reports needs no trust" in page
+    assert "those who keep them know them all the same" in page
+    assert ("suspects the label" in page) == (name == "label-ldp-iht")
+    # no exact sum was ever made, and the noise of a report is not that of their sum
+    assert all(release["noise_std"] is None and release["sensitivity"] is None for release in record["releases"])
+    assert "Noise against signal" not in page
+
+
+def test_the_plan_predicts_the_standard_error(capsys):
+    path = PIPELINES / "duchi-1d.yaml"
+    record = plan_job(load_job(path))
+    [line] = record["plan"]["items"]
+    protocol = Mean("interval", "one-bit", low=-1.0, high=1.0, epsilon=1.0).protocol(100_000, 1)
+    assert line["noise_std"] == protocol.noise_std
+    assert line["standard_error"] == pytest.approx(protocol.noise_std / np.sqrt(100_000))
+    said = call(capsys, "plan", path)
+    assert (
+        said.code == 0 and "Standard error" in said.out and "0.00684" in said.out and "In the local model" in said.out
+    )
+
+
+def test_rounds_have_a_group_of_users_each(capsys):
+    record = plan_job(load_job(PIPELINES / "ldp-iht.yaml"))
+    lines = record["plan"]["items"]
+    assert len(lines) > 1 and record["passes"] == pytest.approx(1.0), "every row is read once"
+    for line in lines:
+        assert line["standard_error"] == pytest.approx(line["noise_std"] / np.sqrt(100_000 / len(lines)))
+    assert record["guarantee"]["epsilon"] == 2.0
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_every_method_has_a_plan(name):
+    record = plan_job(load_job(PIPELINES / f"{name}.yaml"))
+    assert (
+        record["guarantee"]["model"] == "local"
+        and record["guarantee"]["epsilon"] <= record["asked"]["budget"]["epsilon"]
+    )
+    assert all(line["standard_error"] > 0 for line in record["plan"]["items"])
+
+
+def test_methods_are_listed_as_local(capsys):
+    said = json.loads(call(capsys, "methods", "--json").out)["methods"]
+    trust = {entry["id"]: (entry["trust"], entry["guarantee"]) for entry in said}
+    assert trust["oue"] == ("local", "epsilon per report") and trust["dp-gd"][0] == "central"
+    assert trust["ldp-gauss"] == ("local", "(epsilon, delta) per report")
+    alias = call(capsys, "methods", "ldp-vec-gauss").out
+    assert "ldp-gauss: " in alias and "Also called  ldp-vec-gauss" in alias
+    assert re.search(r"^To be set +label_moment$", call(capsys, "methods", "nldp-sparse-lr-heavy").out, re.M)
+
+
+def test_public_rows_of_a_store(tmp_path):
+    problem = PROBLEMS["sphere-l1"].generate({"n": 60_000, "d": 10, "public_rows": 3000})
+    rows = problem.dataset.read(0, 60_000)
+    Dataset.from_arrays(tmp_path / "users.zarr", **rows)
+    Dataset.from_arrays(tmp_path / "others.zarr", X=problem.public)
+    (tmp_path / "job.yaml").write_text(
+        f"""
+        method: l1-linreg-pubcov
+        data: {{path: {tmp_path}/users.zarr, public: {tmp_path}/others.zarr}}
+        params: {{l1_radius: 4.0, row_norm: 1.0, label_bound: 1.0, random_state: 0}}
+        budget: {{epsilon: 4.0}}
+        ledger: {tmp_path}/ledger.sqlite
+        output: {tmp_path}/out
+        """
+    )
+    record = run_job(load_job(tmp_path / "job.yaml"))
+    assert record["status"] == "done" and record["budget"]["after"]["epsilon"] == 4.0
+    assert not np.array_equal(problem.public[:100], rows["X"][:100])
+
+
+def test_generated_categories_have_the_frequencies_they_tell():
+    data, truth = categories(200_000, n_categories=7, exponent=0.7)
+    found = np.bincount(data.read(0, 200_000)["X"].ravel().astype(int), minlength=7) / 200_000
+    assert truth.sum() == pytest.approx(1) and np.abs(found - truth).max() < 6 * np.sqrt(0.25 / 200_000)
+    data, (names, frequencies) = codes(100_000, n_bits=40, n_codes=20)
+    assert len(np.unique(names)) == 20 and names.max() < 2**40
+    found = np.array([(data.read(0, 100_000)["X"] == name).mean() for name in names])
+    assert np.abs(found - frequencies).max() < 6 * np.sqrt(0.25 / 100_000)
+
+
+@pytest.mark.parametrize(
+    ("method", "data", "message"),
+    [
+        ("oue", "{generate: box}", "estimates frequencies of categories, and the problem 'box' tells means of columns"),
+        ("duchi-1d", "{generate: categories}", "estimates means of columns, and the problem 'categories'"),
+        ("oue", "{generate: categories, n_categories: 9}", "n_categories is 100, but the problem 'categories' has 9"),
+        ("oue", "{generate: logit}", "is for rows without labels"),
+        ("ldp-iht", "{generate: box}", "needs labels"),
+    ],
+)
+def test_problems_that_do_not_fit_are_refused(tmp_path, method, data, message):
+    params = {
+        "oue": "{n_categories: 100}",
+        "duchi-1d": "{low: -1, high: 1}",
+        "ldp-iht": "{n_nonzero: 2, noise_bound: 1}",
+    }
+    (tmp_path / "job.yaml").write_text(
+        f"method: {method}\ndata: {data}\nparams: {params[method]}\nbudget: {{epsilon: 1}}\n"
+    )
+    with pytest.raises((DataError, JobError), match=message):
+        run_job(load_job(tmp_path / "job.yaml"))

@@ -1,0 +1,344 @@
+"""No query escapes: the declared sensitivity of every registered query, exactly, on adversarial neighbours."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+
+import dpdist
+from dpdist.central.aggregate.block_fits import BlockFit, Estimator, LeastSquares
+from dpdist.central.aggregate.block_fits import Logistic as block_logistic
+from dpdist.central.aggregate.combine import BlockEstimates, BlockSum
+from dpdist.engine.query import QUERIES, Query
+from dpdist.engine.shards import Prepare
+from dpdist.errors import BudgetError
+from dpdist.estimators.row_maps import ClassCodes, features, targets
+from dpdist.kernels.coordinate_gradients import Residual
+from dpdist.kernels.truncation import HardClip, SmoothTruncation, SoftTruncation
+from dpdist.losses import (
+    Biweight,
+    Cauchy,
+    Huber,
+    Logistic,
+    NegativeSquare,
+    Sigmoid,
+    SmoothedHinge,
+    Squared,
+    SquaredProbability,
+    Welsch,
+)
+from dpdist.privacy.audit.sensitivity_fuzz import SensitivityViolation, adversarial_rows, sensitivity_fuzz
+from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.mechanisms.norms import FROBENIUS, NUCLEAR
+from dpdist.privacy.mechanisms.perturbation import ObjectivePerturbation
+from dpdist.privacy.randomness.bits import StreamBits
+from dpdist.queries.coordinate_gradients import CoordinateGradientSum, Shifted, State
+from dpdist.queries.gradients import GradientSum, LargestEigenvalue
+from dpdist.queries.minimizers import Minimum, Objective, PerturbedMinimum, RowCount
+from dpdist.queries.moments import HessianSum, SecondMomentSum
+from dpdist.queries.robust_sums import ColumnSum, TrimmedColumnSum, TrimmedGradientSum
+from dpdist.queries.smooth_losses import GradientDifference, LargestSquareSum
+
+D = 5
+SIGNS, CLASSES = ClassCodes((0, 1)), ClassCodes((0, 1, 2))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query with a state to ask it at, and labels that rows may have."""
+
+    query: Query
+    state: Any = None
+    labels: tuple[Any, ...] = (0, 1)
+    encode: Prepare = SIGNS
+    norm: float | None = None
+    """In which norm the sensitivity is measured, where not in the query's own."""
+
+    def statistic(self, block: dict[str, np.ndarray]) -> tuple[Any, float]:
+        """What would be released without noise, for queries that ask once and for those that search."""
+        mechanism = getattr(self.query, "mechanism", None)
+        bits = StreamBits(np.random.Generator(np.random.Philox(0)))
+        with np.errstate(all="ignore"):
+            found = self.query.explore(lambda s: self.query.summarise(block, s, None), self.state, mechanism, bits)
+            return self.query.statistic(found)
+
+    def units(self, dtype: str) -> Callable[[list[tuple[np.ndarray, Any]]], list[int]]:
+        def statistic(rows: list[tuple[np.ndarray, Any]]) -> list[int]:
+            X = features(np.array([x for x, _ in rows], dtype=dtype))
+            y = self.encode(np.array([y for _, y in rows]))
+            return [int(v) for v in self.statistic({"X": X, "y": y})[0]]
+
+        return statistic
+
+    def bounds(self) -> dict[Neighbours, Fraction]:
+        grid = self.statistic({"X": np.zeros((1, D)), "y": np.ones(1)})[1]
+        norm = self.norm
+        return {relation: Fraction(self.query.sensitivity(relation, norm)) / Fraction(grid) for relation in Neighbours}
+
+
+class OneSlot:
+    """A generator that chooses all places alike: replace-one neighbours that differ in one slot."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+
+    def integers(self, low: int, high: int | None = None, size: int | None = None) -> Any:
+        return 0 if high is None and size is None else self.rng.integers(low, high, size)
+
+
+class Trimmed(Case):
+    """The sum that is trimmed, for any number of rows; its smooth bound has a test of its own (test_arsinh)."""
+
+    def statistic(self, block: dict[str, np.ndarray]) -> tuple[Any, float]:
+        query = replace(self.query, n_rows=len(block["X"]))
+        with np.errstate(all="ignore"):
+            units, grid = query.statistic(query.summarise(block, self.state, None))
+        return units[0], grid
+
+
+class Blocks(Case):
+    """Results of blocks: they are dealt by position, so replace-one neighbours only."""
+
+    def statistic(self, block: dict[str, np.ndarray]) -> tuple[Any, float]:
+        units, grid = super().statistic(block)
+        return units.ravel(), grid
+
+    def bounds(self) -> dict[Neighbours, Fraction]:
+        with pytest.raises(BudgetError, match="replace-one only"):
+            self.query.sensitivity(Neighbours.ADD_OR_REMOVE_ONE)
+        return {
+            Neighbours.REPLACE_ONE: Fraction(self.query.sensitivity(Neighbours.REPLACE_ONE)) / Fraction(self.query.grid)
+        }
+
+
+class Pairs(Case):
+    """Rows paired by their position: replace-one neighbours only."""
+
+    def bounds(self) -> dict[Neighbours, Fraction]:
+        with pytest.raises(BudgetError, match="replace-one"):
+            self.query.sensitivity(Neighbours.ADD_OR_REMOVE_ONE)
+        return {
+            Neighbours.REPLACE_ONE: Fraction(self.query.sensitivity(Neighbours.REPLACE_ONE, self.norm))
+            / Fraction(self.query.grid)
+        }
+
+
+class Anything(BlockFit):
+    """A block fit without any bound: the sums of the columns."""
+
+    def __repr__(self) -> str:
+        return "Anything()"
+
+    def n_parameters(self, n_features):
+        return n_features
+
+    def fit(self, block, size, n_parameters):
+        return block["X"].astype(float).reshape(-1, size, n_parameters).sum(axis=1) * 1e9
+
+
+class FromTheExactMinimum(Case):
+    """The end point minus the exact minimiser of the same perturbed objective: what `PerturbedMinimum` bounds."""
+
+    def statistic(self, block: dict[str, np.ndarray]) -> tuple[Any, float]:
+        units, grid = super().statistic(block)
+        objective, mechanism = self.query.objective, self.query.mechanism
+        term = mechanism.linear_term(self.query.size, StreamBits(np.random.Generator(np.random.Philox(0))))
+        exact = exact_minimum(block["X"], block["y"], objective.row_norm, objective.intercept, objective.ridge, term)
+        return [round(float(u - w / grid)) for u, w in zip(units, exact, strict=True)], grid
+
+    def bounds(self) -> dict[Neighbours, Fraction]:
+        relation = self.query.mechanism.neighbours
+        grid = self.query.statistic(np.zeros(self.query.size))[1]
+        return {relation: Fraction(self.query.sensitivity(relation)) / Fraction(grid)}
+
+
+def exact_minimum(X, y, row_norm, intercept, ridge, term):
+    """Of the logistic objective, by Newton's method in extended precision."""
+    good = np.isfinite(X).all(axis=1) & (abs(y) == 1)
+    X, y = X[good].astype(np.longdouble), y[good].astype(np.longdouble)
+    norms = np.sqrt((X**2).sum(axis=1))
+    X = X * np.minimum(1, np.longdouble(row_norm * (1 - 1e-12)) / np.where(norms > 0, norms, 1))[:, None]
+    Z = np.column_stack([X, np.full(len(X), intercept)]) if intercept else X
+    w = np.zeros(Z.shape[1], dtype=np.longdouble)
+    for _ in range(20):
+        p = 1 / (1 + np.exp(y * (Z @ w)))
+        gradient = -(y * p) @ Z + ridge * w + term
+        hessian = (Z.T * (p * (1 - p))) @ Z + ridge * np.eye(w.size)
+        w = w - np.linalg.solve(hessian.astype(float), gradient.astype(float))  # contracts: errors of a step wash out
+    return w
+
+
+W = np.array([1.0, -2.0, 0.5, 30.0, 0.0])
+W1 = np.append(W, -1.0)
+REALS = (0.0, -3.5, 1e308, -1e-320, np.nan, np.inf, 1e9)
+
+CASES: dict[type[Query], list[Case]] = {
+    GradientSum: [
+        Case(GradientSum(Logistic(), 1.0, 1.0), W),
+        Case(GradientSum(Logistic(), 1.0, 1.2, intercept=0.4), np.append(W, -3.0)),
+        Case(GradientSum(Logistic(), 3.0, 0.1), W * 1e12),
+        Case(GradientSum(SmoothedHinge(), 2.0, 2.0, target=2), W, (0, 1, 2, 7), ClassCodes((0, 1, 2))),
+        Case(GradientSum(Squared(), 1.0, 5.0, intercept=1.0), np.append(W, 1.0), REALS, targets),
+        Case(GradientSum(Squared(), 1e-6, 1e6), W * 1e200, REALS, targets),
+        Case(GradientSum(Huber(0.7), 1.0, 0.7), W, REALS, targets),
+    ],
+    GradientDifference: [
+        Case(GradientDifference(Logistic(), 1.0, 0.05), (W, W * 0)),
+        Case(GradientDifference(Logistic(), 1.0, 1.0, intercept=0.4), (np.append(W, -3.0) * 10, np.append(-W, 3.0))),
+        Case(GradientDifference(SmoothedHinge(), 2.0, 1e-9, target=2), (W, -W / 2), (0, 1, 2, 7), CLASSES),
+        Case(GradientDifference(Squared(), 1e-6, 1e6), (W * 1e200, W * -1e199), REALS, targets),
+        Case(GradientDifference(Huber(0.7), 1.0, 0.7), (W, W * 1e5), REALS, targets),
+    ],
+    LargestSquareSum: [Case(LargestSquareSum(1.0, 1.0)), Case(LargestSquareSum(3.0, 0.3))],
+    RowCount: [Case(RowCount())],
+    Minimum: [
+        Case(Minimum(Objective(Logistic(), 1.0, D, 40, 5.0), 24)),
+        Case(Minimum(Objective(SmoothedHinge(), 2.0, D, 40, 40.0, 0.5), 30, target=2), None, (0, 1, 2, 7), CLASSES),
+        Case(Minimum(Objective(Huber(0.7), 1.0, D, 40, 8.0), 24), None, REALS, targets),
+        Case(Minimum(Objective(Logistic(), 1e-3, D, 40, 1e-5), 6)),  # not converged: the tolerance says so
+    ],
+    PerturbedMinimum: [
+        FromTheExactMinimum(PerturbedMinimum(Objective(Logistic(), 1.0, D, 40, m.regularisation, b), 30, None, m))
+        for b, m in (
+            (0.0, ObjectivePerturbation(1e-5, 1.0, 0.25, 3.0, Neighbours.REPLACE_ONE, 1.0)),
+            (0.5, ObjectivePerturbation(1e-5, 1.2, 0.32, 0.0, Neighbours.ADD_OR_REMOVE_ONE, 4.0)),
+        )
+    ],
+    LargestEigenvalue: [
+        Case(LargestEigenvalue(D, 1.0, 10)),
+        Case(LargestEigenvalue(D, 2.5, 3, intercept=1.0)),
+    ],
+    CoordinateGradientSum: [
+        Case(CoordinateGradientSum(Squared(), Residual(2.0, 1.0), D), W, REALS, targets),
+        Case(CoordinateGradientSum(Squared(), Residual(2.0, 6.0, 2.0), D, 0.5), np.append(W, 1.0), REALS, targets),
+        Case(CoordinateGradientSum(Squared(), SoftTruncation(0.7), D), W * 1e12, REALS, targets),
+        Case(CoordinateGradientSum(Squared(), SmoothTruncation(1.0, 30.0), D, 1.0), np.append(W, 1.0), REALS, targets),
+        Case(CoordinateGradientSum(Biweight(3.5), Residual(1e3, 1.1), D), W * 0, (1.57, -1.57, 1e308, np.nan), targets),
+        Case(CoordinateGradientSum(Logistic(), HardClip(0.5), D, target=1), W, (0, 1, 2, 7), ClassCodes((0, 1, 2))),
+    ],
+    ColumnSum: [
+        Case(ColumnSum(HardClip(3.0), D)),
+        Case(ColumnSum(SoftTruncation(0.2), D)),
+        Case(ColumnSum(SmoothTruncation(6.0, 1e4), D)),
+    ],
+    TrimmedColumnSum: [Trimmed(TrimmedColumnSum(1, 0, 3.0, 0.1, D))],
+    TrimmedGradientSum: [
+        Trimmed(TrimmedGradientSum(1, 0, 50.0, 0.1, Squared(), D, 0.5), np.append(W, 1.0), REALS, targets),
+        Trimmed(TrimmedGradientSum(1, 0, 0.3, 0.1, Logistic(), D, target=1), W, (0, 1, 2, 7), CLASSES),
+    ],
+    BlockSum: [
+        Blocks(BlockSum(Anything(), 1, 100, D, 2.0), W * 0),
+        Blocks(BlockSum(Anything(), 3, 2, D, 1e-3), W),
+        Blocks(BlockSum(LeastSquares(1e-3, True), 2, 100, D + 1, 0.5), W1, REALS, targets),
+        Blocks(BlockSum(block_logistic(1e-6, True), 1, 100, D + 1, 1.0), W1 * 1e12),
+        Blocks(BlockSum(Estimator(Ridge()), 2, 100, D + 1, 0.5), W1 * 0, REALS, targets),
+    ],
+    BlockEstimates: [
+        Blocks(BlockEstimates(Anything(), 2, 100, D, 3.0), W),
+        Blocks(BlockEstimates(block_logistic(1e-6, False), 1, 100, D, 1.0), W * 0),
+    ],
+    Shifted: [
+        Case(Shifted(CoordinateGradientSum(Squared(), Residual(2.0, 1.0), D)), State(W, W * 1e5), REALS, targets),
+        Case(Shifted(CoordinateGradientSum(Squared(), SoftTruncation(0.7), D)), State(W, W * 1e150), REALS, targets),
+    ],
+}
+
+
+MOMENTS = [
+    (SecondMomentSum(D, 1.0), (0, 1), SIGNS),
+    (SecondMomentSum(D, 2.5, unit=True), (0, 1), SIGNS),
+    (SecondMomentSum(D, 1.0, label_bound=3.0, label_scale=0.5), REALS, targets),
+    (SecondMomentSum(D, 1e-6, unit=True, label_bound=1e6, label_scale=1e-12), REALS, targets),
+]
+CASES[SecondMomentSum] = [
+    Case(query, None, labels, encode, norm)
+    for query, labels, encode in MOMENTS
+    for norm in (FROBENIUS, NUCLEAR, 2.0, 1.0)
+] + [
+    Pairs(replace(query, paired=True), None, labels, encode, norm)
+    for query, labels, encode in MOMENTS[::2]
+    for norm in (FROBENIUS, NUCLEAR)
+]
+CASES[HessianSum] = [
+    Case(HessianSum(Logistic(), 1.0), W),
+    Case(HessianSum(Logistic(), 1.0, intercept=0.4), W1 * 10),
+    Case(HessianSum(Sigmoid(), 1.0), W * 4),
+    Case(HessianSum(Sigmoid(), 2.0, sampled=True), W),
+    Case(HessianSum(SquaredProbability(), 1.0, intercept=2.0), np.append(W, 0.2)),
+    Case(HessianSum(SmoothedHinge(4.0), 2.0, target=2), W / 100, (0, 1, 2, 7), CLASSES),
+    Case(HessianSum(Squared(), 1.0), W, REALS, targets),
+    Case(HessianSum(Huber(0.7), 1e-6), W * 1e200, REALS, targets),
+    Case(HessianSum(Biweight(1.0), 1.0), W / 30, (0.0, 0.7, -0.6, 1e308, np.nan), targets),
+    Case(HessianSum(Welsch(1.0), 1.0), W / 30, (0.0, 1.2, -1.3, 1e308, np.nan), targets),
+    Case(HessianSum(Cauchy(0.5), 1.0), W / 30, (0.0, 0.8, -0.9, 1e308, np.inf), targets),
+    Case(HessianSum(NegativeSquare(), 1.0), W, REALS, targets),
+]
+
+
+def all_queries() -> list[type[Query]]:
+    for module in pkgutil.walk_packages(dpdist.__path__, "dpdist."):
+        if module.name.split(".")[1] not in {"cli", "jobs", "runs", "reports", "figures", "cluster"}:  # thin layers
+            importlib.import_module(module.name)
+    return [query for query in QUERIES if query.__module__.startswith("dpdist.")]
+
+
+@pytest.mark.parametrize("query", all_queries(), ids=lambda q: q.__name__)
+def test_every_query_has_a_case(query):
+    assert CASES.get(query), f"add adversarial cases for {query.__name__} to CASES"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    "case", [c for cases in CASES.values() for c in cases], ids=lambda c: f"{c.query!r}{c.norm or ''}"
+)
+def test_no_neighbours_exceed_the_declared_sensitivity(case, dtype):
+    rng = np.random.default_rng(0)
+    rows = []
+    for i, (kind, x) in enumerate(adversarial_rows(D, dtype, rng)):
+        for label in (case.labels[i % len(case.labels)], case.labels[(i + 1) % len(case.labels)]):
+            rows.append((f"{kind}, y={label}", (x, label)))
+    places = OneSlot(rng) if isinstance(case, Blocks | Pairs) else rng
+    worst = sensitivity_fuzz(case.units(dtype), rows, case.bounds(), case.norm or case.query.norm, places, n_bases=2)
+    # a bound that is never nearly reached would hide a query that does nothing
+    assert (
+        isinstance(case, FromTheExactMinimum)
+        or worst.get(Neighbours.ADD_OR_REMOVE_ONE, worst.get(Neighbours.REPLACE_ONE)) > 0.4
+    )
+
+
+def test_the_fuzz_finds_an_unclipped_row():
+    class Unclipped(Case):
+        def units(self, dtype):
+            right = super().units(dtype)
+
+            def statistic(rows):
+                extra = sum(1 for x, _ in rows if x[0] == 1e200)
+                return [v + extra * 2**34 for v in right(rows)]
+
+            return statistic
+
+    case = Unclipped(GradientSum(Logistic(), 1.0, 1.0), W)
+    rng = np.random.default_rng(0)
+    rows = [(kind, (x, 1)) for kind, x in adversarial_rows(D, "float64", rng)]
+    with pytest.raises(SensitivityViolation):
+        sensitivity_fuzz(case.units("float64"), rows, case.bounds(), 2, rng, n_bases=1)
+
+
+def test_split_blocks_give_the_same_statistic():
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(5000, D)) * 3, rng.choice([-1.0, 1.0], 5000)
+    for case in CASES[GradientSum][:2] + CASES[LargestEigenvalue]:
+        whole = case.query.summarise({"X": X, "y": y}, case.state, None)
+        parts = [
+            case.query.summarise({"X": X[a : a + 777], "y": y[a : a + 777]}, case.state, None)
+            for a in range(0, 5000, 777)
+        ]
+        assert np.array_equal(whole, sum(parts))
