@@ -283,6 +283,17 @@ class Coordinator:
         private = item.mechanism.release(statistic, sensitivity / grid, bits)
         return np.asarray(private).astype(np.float64) * (grid if item.mechanism.in_units else 1.0)
 
+    def drawn(self, name: str, n: int) -> int:
+        """A public number from 0 to ``n - 1``, each as likely, that has nothing to do with the rows.
+
+        It follows from the name of the run (random, unless it was given) and from what was planned, so that a run which
+        is taken up again finds it again; in a simulation from the seed.
+        """
+        digest = self._digest(self._planned())
+        key = self._run_key or hashlib.sha256(repr((self.run_id, self.dataset.id, digest)).encode()).digest()
+        stream = Stream(key, "drawn", name=name, n=n, plan=self._planned().digest())
+        return int(stream.generator(0).integers(n))
+
     def _begin(self) -> None:
         """Load the shards, then charge the plan; both once, and in this order."""
         if self._charged:
