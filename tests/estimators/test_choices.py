@@ -30,6 +30,7 @@ from dpdist.central import (
 from dpdist.constraints import L1Ball
 from dpdist.errors import BudgetError, DpdistError
 from dpdist.jobs.registry import ESTIMATORS, estimator_class
+from dpdist.local.mean import methods as mean_methods
 from dpdist.method import Method
 
 COMMON = {"epsilon": 10.0, "delta": 1e-6, "row_norm": 2.0, "random_state": 0, "cluster": "threads"}
@@ -322,7 +323,7 @@ def test_probabilities_of_bits_that_cannot_be_are_refused_where_they_are_set(nam
         local.frequency.UnaryEncoding(**{name: chance})
 
 
-@pytest.mark.parametrize("kind", [local.mean_methods.HybridReports, local.mean_methods.OneBitReports])
+@pytest.mark.parametrize("kind", [mean_methods.HybridReports, mean_methods.OneBitReports])
 def test_coordinates_cannot_be_sampled_from_one_number(kind):
     model = local.Mean("interval", method=kind(n_sampled=2), low=0.0, high=1.0)
     with pytest.raises(BudgetError, match="n_sampled=2 is more than there are coordinates"):
@@ -333,11 +334,11 @@ def test_coordinates_cannot_be_sampled_from_one_number(kind):
 @pytest.mark.parametrize(
     "kind, name, value",
     [
-        (local.mean_methods.HybridReports, "scale", -1.0),
-        (local.mean_methods.OneBitReports, "n_sampled", 0),
-        (local.mean_methods.SampledCoordinates, "n_sampled", "all"),
-        (local.mean_methods.ProjectedReports, "n_projections", 2.5),
-        (local.mean_methods.GaussianProjected, "seed", -1),
+        (mean_methods.HybridReports, "scale", -1.0),
+        (mean_methods.OneBitReports, "n_sampled", 0),
+        (mean_methods.SampledCoordinates, "n_sampled", "all"),
+        (mean_methods.ProjectedReports, "n_projections", 2.5),
+        (mean_methods.GaussianProjected, "seed", -1),
     ],
 )
 def test_a_law_of_reports_refuses_what_cannot_be_where_it_is_set(kind, name, value):
@@ -346,7 +347,7 @@ def test_a_law_of_reports_refuses_what_cannot_be_where_it_is_set(kind, name, val
 
 
 def test_there_are_no_more_projections_than_coordinates():
-    method = local.mean_methods.ProjectedReports(n_projections=7)
+    method = mean_methods.ProjectedReports(n_projections=7)
     model = local.Mean("l1", method=method, radius=1.0, l1_radius=1.0)
     with pytest.raises(BudgetError, match="n_projections must be a number from 1 to 6, got 7"):
         model.plan(400, 6)
