@@ -30,6 +30,7 @@ from dpdist.central import (
 from dpdist.constraints import L1Ball
 from dpdist.errors import BudgetError, DpdistError
 from dpdist.jobs.registry import ESTIMATORS, estimator_class
+from dpdist.local.frequency.histogram import UnaryEncoding
 from dpdist.local.mean import methods as mean_methods
 from dpdist.method import Method
 
@@ -158,7 +159,7 @@ def test_an_unknown_field_names_its_owner_and_what_there_is():
         classifier(solver="gradient").set_params(solver__n_inner=3)
     assert str(refused.value) == (
         "solver__n_inner: GradientDescent has no parameter 'n_inner'; it belongs to Katyusha, SVRG, SVRGPlusPlus. It "
-        "has n_rounds, step_size, combine"
+        "has n_rounds, start, step_size, combine"
     )
     with pytest.raises(BudgetError, match=r"MirrorDescent has no parameter 'combine'; it belongs to AcceleratedGrad"):
         classifier(solver=MirrorDescent()).set_params(solver__combine="last")
@@ -303,7 +304,7 @@ def test_what_a_fit_decides_is_refused_where_a_user_sets_it(solver, name):
 
 
 def test_a_method_of_reports_does_not_take_the_fidelity_of_its_fit():
-    model = local.Histogram(4, method=local.frequency.UnaryEncoding(fidelity="sum"))
+    model = local.Histogram(4, method=UnaryEncoding(fidelity="sum"))
     with pytest.raises(BudgetError, match=r"a fit decides fidelity.*UnaryEncoding has p, q"):
         model.plan(400, 1)
 
@@ -320,7 +321,7 @@ def test_a_rate_that_is_no_number_is_refused_in_words(rate):
 @pytest.mark.parametrize("name", ["p", "q"])
 def test_probabilities_of_bits_that_cannot_be_are_refused_where_they_are_set(name, chance):
     with pytest.raises(BudgetError, match=f"{name} must lie between 0 and 1"):
-        local.frequency.UnaryEncoding(**{name: chance})
+        UnaryEncoding(**{name: chance})
 
 
 @pytest.mark.parametrize("kind", [mean_methods.HybridReports, mean_methods.OneBitReports])
