@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from dpdist.data.dataset import Dataset
-from dpdist.data.schema import ArraySpec, Schema, new_id
+from dpdist.data.dataset_schema import ArraySpec, Schema, new_id
 from dpdist.data.stores import Location
 from dpdist.data.writing import Compression, write_group
 from dpdist.errors import DataError
