@@ -122,7 +122,7 @@ class SparseRegression(RegressorMixin, LocalEstimator):
 
     Examples
     --------
-    >>> from dpdist.problems.sparse_designs import sparse_design
+    >>> from dpdist.problems.sparse_problems import sparse_design
     >>> data, truth = sparse_design(50_000, 16, n_nonzero=2, random_state=1)
     >>> model = SparseRegression(2, design="sign", noise_bound=0.05, epsilon=2.0, random_state=0).fit(data)
     >>> bool(np.linalg.norm(model.coef_ - truth) < 0.1), model.method_
