@@ -17,7 +17,7 @@ from typing import Any
 
 from dpdist.data.stores import shown as without_secrets
 from dpdist.jobs.kinds import Reader, parameters_of, shown
-from dpdist.jobs.registry import Method, estimator_class
+from dpdist.jobs.registry import RegisteredMethod, estimator_class
 from dpdist.jobs.sections import KEYS, Sections, fixed_parameters
 from dpdist.jobs.yaml_lines import Entry, JobError, Problem, parse, read_text
 
@@ -32,7 +32,7 @@ class Job:
 
     Attributes
     ----------
-    method : Method
+    method : RegisteredMethod
     estimator : str
         Name of the estimator's class.
     data : mapping
@@ -53,7 +53,7 @@ class Job:
         Where each dotted key stands.
     """
 
-    method: Method
+    method: RegisteredMethod
     estimator: str
     data: Mapping[str, Any] = field(repr=False)  # may hold secrets
     params: Mapping[str, Any]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dpdist.engine.addresses import ADDRESS
 from dpdist.errors import BudgetError, DataError
 from dpdist.jobs.kinds import Kind, Reader, kind_of, object_of, parameters_of, shown
-from dpdist.jobs.registry import ALIASES, METHODS, OWNED_BY_OTHER_KEYS, Method, estimator_class
+from dpdist.jobs.registry import ALIASES, METHODS, OWNED_BY_OTHER_KEYS, RegisteredMethod, estimator_class
 from dpdist.jobs.yaml_lines import Entry, nearest
 from dpdist.objects import SCHEMES as OBJECT_SCHEMES
 from dpdist.privacy.budget import check_account
@@ -44,7 +44,7 @@ PASSWORD = r"://[^/@]*:[^/@]*@|://.*[?&](password|sig|signature|token)="
 _TEXT, _NUMBER, _WHOLE = (frozenset({kind}) for kind in ("text", "number", "whole"))
 
 
-def free_parameters(method: Method, estimator: str) -> dict[str, Kind]:
+def free_parameters(method: RegisteredMethod, estimator: str) -> dict[str, Kind]:
     """What a job may set under ``params``, and the kinds of the values."""
     cls = estimator_class(estimator)
     taken = {*OWNED_BY_OTHER_KEYS, *method.parameters} - set(offers(cls))
@@ -57,7 +57,7 @@ def offers(estimator: type) -> Mapping[str, Mapping[str, type[Choice]]]:
     return found
 
 
-def fixed_parameters(method: Method, estimator: type) -> dict[str, Any]:
+def fixed_parameters(method: RegisteredMethod, estimator: type) -> dict[str, Any]:
     """The parameters that make an estimator this method, objects made."""
     objects = offers(estimator)
     return {
@@ -66,7 +66,9 @@ def fixed_parameters(method: Method, estimator: type) -> dict[str, Any]:
     }
 
 
-def _belongs(name: str, entry: Entry, objects: Mapping[str, Mapping[str, type[Choice]]], method: Method) -> str:
+def _belongs(
+    name: str, entry: Entry, objects: Mapping[str, Mapping[str, type[Choice]]], method: RegisteredMethod
+) -> str:
     """Where a parameter of one of the objects is written; empty where none has it."""
     for owner, offered in objects.items():
         fixed = method.parameters.get(owner)
@@ -138,7 +140,7 @@ class Sections:
             return self.add(name, entry.where, f"expected {STORES[name][0]}, got {shown(text)}")
         return text
 
-    def method(self) -> Method | None:
+    def method(self) -> RegisteredMethod | None:
         """The registry's entry."""
         name, entry = self.text("method"), _given(self.root, "method")
         if entry is None:
@@ -152,7 +154,7 @@ class Sections:
             return self.add("method", entry.where, f"unknown method {name!r}; {nearest(name, METHODS)}")
         return None if name is None else METHODS[name]
 
-    def estimator(self, method: Method | None) -> str | None:
+    def estimator(self, method: RegisteredMethod | None) -> str | None:
         """The name of one of the method's estimators."""
         name, entry = self.text("estimator"), _given(self.root, "estimator")
         if method is None:
@@ -164,7 +166,7 @@ class Sections:
         text = f"no estimator {name!r} for {method.id}; {nearest(name, method.estimators)}"
         return self.add("estimator", entry.where, text)
 
-    def params(self, method: Method | None, estimator: str | None) -> dict[str, Any]:
+    def params(self, method: RegisteredMethod | None, estimator: str | None) -> dict[str, Any]:
         """Parameters of the estimator, with objects made."""
         section = self._section("params")
         for name in () if method is None else method.needs:
@@ -194,11 +196,11 @@ class Sections:
                 values[name] = self.reader.read(entry, key, kinds[name])
         return values
 
-    def _fixed(self, method: Method, name: str, key: str, entry: Entry) -> None:
+    def _fixed(self, method: RegisteredMethod, name: str, key: str, entry: Entry) -> None:
         fixed = f"the method {method.id} fixes it at {method.parameters[name]!r}"
         self.add(key, entry.where, f"{fixed}; leave it out, or choose another method")
 
-    def budget(self, method: Method | None) -> tuple[float, float]:
+    def budget(self, method: RegisteredMethod | None) -> tuple[float, float]:
         """Epsilon and delta."""
         section = self._section("budget", "budget: {epsilon: 1.0, delta: 1.0e-6}")
         if section is None:
