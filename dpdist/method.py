@@ -243,6 +243,10 @@ class Oracle:
             self._shared[name] = find()
         return self._shared[name]
 
+    def drawn(self, name: str, n: int) -> int:
+        """A number from 0 to ``n - 1`` that has nothing to do with the rows, the same for a run that is resumed."""
+        return self._coordinator.drawn(name, n)
+
     @property
     def n_rows(self) -> int | None:
         """How many rows there are, where that is public."""
