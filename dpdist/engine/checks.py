@@ -10,9 +10,9 @@ from dpdist.privacy.accounting.releases import Poisson
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.attention import CentreOfAttention
 from dpdist.privacy.mechanisms.norms import name_of
-from dpdist.privacy.mechanisms.perturbation import ObjectivePerturbation
+from dpdist.privacy.mechanisms.objective_perturbation import ObjectivePerturbation
 from dpdist.privacy.mechanisms.reported import Reported
-from dpdist.privacy.units import Protected
+from dpdist.privacy.protected_units import Protected
 
 
 def check_plannable(item: Item, units: Units) -> None:

@@ -1,4 +1,4 @@
-"""The only door to the data in the central model.
+"""The only way to the data in the central model.
 
 A `Coordinator` plans (from public numbers), charges the ledger, asks the shards, adds noise, journals, and hands out
 the released value. Nobody else ever sees an un-noised sum, and noise meets data in one place: `Coordinator._draw`.
@@ -37,7 +37,7 @@ from dpdist.data import Dataset, Fold
 from dpdist.engine import progress
 from dpdist.engine.checks import check_asked, check_plannable
 from dpdist.engine.memory import DatasetMemory
-from dpdist.engine.pieces import cut, windows
+from dpdist.engine.pieces import cut, pieces_of
 from dpdist.engine.query import Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.shards import Prepare, Round, ShardPlan
@@ -53,10 +53,10 @@ from dpdist.privacy.ledger.ledger import Charge, Ledger
 from dpdist.privacy.ledger.paid_run import PaidRun
 from dpdist.privacy.ledger.records import edition_of
 from dpdist.privacy.mechanisms.reported import Reported
+from dpdist.privacy.protected_units import ALL_DATA, About, Protected
 from dpdist.privacy.randomness.bits import StreamBits, SystemBits
 from dpdist.privacy.randomness.streams import Stream, run_key_from_seed
 from dpdist.privacy.tracebacks import forgetful
-from dpdist.privacy.units import ALL_DATA, About, Protected
 
 log = logging.getLogger("dpdist")
 
@@ -105,7 +105,7 @@ class Coordinator:
         Public description of whatever the states depend on besides earlier releases (solver, step size, penalty ...).
         A ``run_id`` that was used for another computation is refused instead of replayed.
     protects : Protected, optional
-        What of a row the queries randomise, where that is less than all of it (`dpdist.privacy.units`).
+        What of a row the queries randomise, where that is less than all of it (`dpdist.privacy.protected_units`).
 
     Examples
     --------
@@ -267,7 +267,7 @@ class Coordinator:
         def ask(state: Any) -> NDArray[Any]:
             total: NDArray[Any] | None = None
             # rounds of reports can be long, and how many rows there are is public: they are asked in pieces
-            pieces = [(start, stop)] if query.reported is None else windows(self._ranges, start, stop)
+            pieces = [(start, stop)] if query.reported is None else pieces_of(self._ranges, start, stop)
             for first, last in pieces:
                 asked = Round(query, state, first, last, self.dataset.n_rows, batch)
                 for summary in workers.map(asked):

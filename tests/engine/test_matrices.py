@@ -26,8 +26,8 @@ from dpdist.privacy.accounting.plan import Item
 from dpdist.privacy.accounting.releases import Poisson
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
-from dpdist.queries.gradients import GradientSum
-from dpdist.queries.moments import HessianSum, SecondMomentSum
+from dpdist.queries.gradient_sums import GradientSum
+from dpdist.queries.moment_sums import HessianSum, SecondMomentSum
 
 ARRAYS = {"X": features, "y": ClassCodes((0, 1))}
 W = np.array([1.0, -1.0, 0.5, 2.0, 0.0])

@@ -17,7 +17,7 @@ import zarr
 from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, Minimizer
 from dpdist.central import SVRG, AcceleratedMirror, ClipNorm, GradientDescent, Sample
 from dpdist.constraints import GemanMcClure, L1Ball
-from dpdist.data.schema import ATTRIBUTE
+from dpdist.data.dataset_schema import ATTRIBUTE
 from dpdist.engine import workers
 
 N, D = 3000, 4

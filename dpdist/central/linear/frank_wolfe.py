@@ -56,7 +56,7 @@ from dpdist.kernels.truncation import ScalarMap
 from dpdist.method import DECIDED, Line, Oracle, Public
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.selection import ExponentialMechanism
-from dpdist.queries.coordinate_gradients import State
+from dpdist.queries.coordinate_gradient_sums import State
 from dpdist.solvers.loops import drive, frank_wolfe
 
 WIDTHS = 2.0

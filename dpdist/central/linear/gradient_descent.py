@@ -34,7 +34,7 @@ from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.accounting.releases import Poisson
 from dpdist.privacy.mechanisms.additive import Gaussian, Mechanism
-from dpdist.queries.gradients import GradientSum, LargestEigenvalue
+from dpdist.queries.gradient_sums import GradientSum, LargestEigenvalue
 from dpdist.solvers.loops import SHORTEST, drive, nesterov_momentum, prox_gradient
 
 SMOOTHNESS_SHARE = 0.01

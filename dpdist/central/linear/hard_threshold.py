@@ -50,7 +50,7 @@ from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian
 from dpdist.privacy.mechanisms.peeling import LaplacePeel, Peel
-from dpdist.queries.coordinate_gradients import State
+from dpdist.queries.coordinate_gradient_sums import State
 from dpdist.solvers.loops import drive, hard_threshold_descent
 
 WIDTHS = 3.0

@@ -44,8 +44,8 @@ from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.additive import Gaussian, Mechanism
 from dpdist.privacy.mechanisms.smooth_sensitivity import ArsinhNormal
-from dpdist.queries.coordinate_gradients import CoordinateGradientSum
-from dpdist.queries.gradients import GradientSum
+from dpdist.queries.coordinate_gradient_sums import CoordinateGradientSum
+from dpdist.queries.gradient_sums import GradientSum
 from dpdist.queries.robust_sums import TrimmedGradientSum
 
 BOUNDED = tuple(kind for kind in COORDINATEWISE if kind is not Shrink)

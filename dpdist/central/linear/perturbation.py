@@ -8,7 +8,7 @@ method       noise                                                              
 ============ ======================================================================= ==================================
 out-pert     Gaussian, on the minimiser: ``zeta / (D mu)`` a coordinate              with a strong penalty (1e-2)
 obj-pert     Gaussian, on the gradient: a linear term in the objective, before       else; the most accurate for smooth
-             minimising (`dpdist.privacy.mechanisms.perturbation.ObjectivePerturbation`)        losses in most cases
+             minimising (`dpdist.privacy.mechanisms.objective_perturbation`)         losses in most cases
 ============ ======================================================================= ==================================
 
 ``zeta`` is 2 G for replace-one and G for add-or-remove-one, ``G = sup|l'| * ||row||``; seed 000, section 3.1, as
@@ -46,7 +46,8 @@ from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian
-from dpdist.privacy.mechanisms.perturbation import OUTPUT_SHARE, ObjectivePerturbation, UpperBound
+from dpdist.privacy.mechanisms.objective_perturbation import OUTPUT_SHARE, ObjectivePerturbation
+from dpdist.privacy.mechanisms.upper_bound import UpperBound
 from dpdist.queries.minimizers import Minimum, Objective, PerturbedMinimum, RowCount
 from dpdist.solvers.minimum import rounds_until
 
