@@ -32,7 +32,7 @@ from dpdist.identity import plain
 from dpdist.privacy.accounting.plan import Item, Plan
 from dpdist.privacy.accounting.releases import Sampling
 from dpdist.privacy.budget import Budget, Neighbours
-from dpdist.privacy.mechanisms.additive import Mechanism
+from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.protected_units import ALL_DATA, Protected
 
 Vector = NDArray[np.float64]

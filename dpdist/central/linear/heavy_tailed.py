@@ -42,7 +42,8 @@ from dpdist.method import DECIDED, Line, Oracle, Public
 from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.mechanisms.additive import Gaussian, Mechanism
+from dpdist.privacy.mechanisms.additive import Gaussian
+from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.mechanisms.smooth_sensitivity import ArsinhNormal
 from dpdist.queries.coordinate_gradient_sums import CoordinateGradientSum
 from dpdist.queries.gradient_sums import GradientSum

@@ -43,7 +43,8 @@ from dpdist.kernels.truncation import HardClip, ScalarMap, SmoothTruncation, Sof
 from dpdist.method import DECIDED, Line, Method, Oracle, Public, by_name
 from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.plan import Plan
-from dpdist.privacy.mechanisms.additive import Gaussian, Laplace, Mechanism
+from dpdist.privacy.mechanisms.additive import Gaussian, Laplace
+from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.mechanisms.peeling import LaplacePeel, Peel
 from dpdist.privacy.mechanisms.smooth_sensitivity import ArsinhNormal
 from dpdist.queries.robust_sums import ColumnSum, TrimmedColumnSum

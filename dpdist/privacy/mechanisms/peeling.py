@@ -23,17 +23,16 @@ array([1, 3])
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.errors import BudgetError
 from dpdist.privacy.accounting.cost import Cost
-from dpdist.privacy.mechanisms.additive import calibrated, check_positive
+from dpdist.privacy.mechanisms.mechanism import Mechanism, calibrated, check_positive
 from dpdist.privacy.mechanisms.selection import noisy_max, select_top
 from dpdist.privacy.randomness.bits import Bits
 from dpdist.privacy.randomness.discrete import Integers, dyadic_above, rounded_gaussian, rounded_laplace
@@ -144,29 +143,19 @@ def laplace_epsilon0(k: int, epsilon: float, delta: float) -> float:
 
 
 @dataclass(frozen=True)
-class _Peeling(ABC):
+class _Peeling(Mechanism):
     """Releases a full-length vector with ``n_nonzero`` noisy entries; sensitivity is that of a single entry."""
 
     n_nonzero: int
     strength: float | None = None
 
     norm: ClassVar[float] = math.inf
-    in_units: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.strength is not None:
             check_positive("strength", self.strength)
         if self.n_nonzero < 1:
             raise BudgetError(f"n_nonzero must be at least 1, got {self.n_nonzero!r}")
-
-    def at(self, strength: float) -> Self:
-        """The same mechanism, calibrated."""
-        return replace(self, strength=strength)
-
-    @property
-    @abstractmethod
-    def cost(self) -> Cost:
-        """What one release costs."""
 
 
 @dataclass(frozen=True)
