@@ -164,18 +164,18 @@ class Ledger(LedgerReader):
         self._db.close()
 
     def _write(self, work: Callable[[Any], Result]) -> Result:
-        """Let `work` change the ledger, unless it has forgotten what this object wrote.
+        """Let `work` change the ledger, unless it has forgotten what this object saw."""
+        result, self._seen = self._db.write(lambda db: self._not_taken_back(db, work))
+        return result
+
+    def _not_taken_back(self, db: Any, work: Callable[[Any], Result]) -> tuple[Result, Head]:
+        """Do `work`, and say where the ledger stands then; a ledger that has forgotten what was seen is refused.
 
         A database can be taken back while it is in use: a server fails over to a copy that lags behind.
         """
-
-        def checked(db: Any) -> tuple[Result, Head]:
-            if self._seen is not None:
-                check_head(db, self.path, self._seen, "this process")
-            return work(db), read_head(db)
-
-        result, self._seen = self._db.write(checked)
-        return result
+        if self._seen is not None:
+            check_head(db, self.path, self._seen, "this process")
+        return work(db), read_head(db)
 
     # -- limits ---------------------------------------------------------------------------------------------------
 
@@ -462,7 +462,7 @@ class Ledger(LedgerReader):
             check_journal(db, record, name)
             return record
 
-        record = self._db.read(checked)
+        record, self._seen = self._db.read(lambda db: self._not_taken_back(db, checked))
         if record is None:
             return False
         if record.journal is None:
