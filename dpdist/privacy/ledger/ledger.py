@@ -39,7 +39,7 @@ from dpdist.privacy.ledger.accounts import (
 from dpdist.privacy.ledger.heads import Head, Witness, advance, check_head, read_head
 from dpdist.privacy.ledger.journal import AnyJournal, Journal, ReleasedValues, RunJournal
 from dpdist.privacy.ledger.object_journal import ObjectJournal
-from dpdist.privacy.ledger.place import check_is_ledger, default_path
+from dpdist.privacy.ledger.place import check_is_ledger, default_path, is_there
 from dpdist.privacy.ledger.reader import LedgerReader
 from dpdist.privacy.ledger.records import (
     ADD_RELEASE,
@@ -138,6 +138,16 @@ class Ledger(LedgerReader):
         named = default_path() if path is None else os.fspath(path)
         check_is_ledger(named)
         return cls(named)
+
+    @classmethod
+    def unless_there(cls, path: str | os.PathLike[str] | None = None) -> Ledger | None:
+        """One in memory that is called as the one of which there is none yet: what it refuses makes no file."""
+        named = default_path() if path is None else os.fspath(path)
+        if is_there(named):
+            return None
+        stand_in = cls(MEMORY)
+        stand_in.path = named
+        return stand_in
 
     @functools.cached_property
     def journal(self) -> AnyJournal:

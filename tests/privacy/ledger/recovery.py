@@ -311,7 +311,7 @@ class World:
             self.model.begin(ledger=ledgers.pop())
         book = self.model.book
         forgotten = book is not None and (
-            source != "in place" or not memories or any(mark.token not in book.tokens for mark in memories)
+            source != "in place" or any(mark.token not in book.tokens for mark in memories)
         )
         # a record of a run that has told nobody anything is a memory of nothing
         runs = [str(self.folder / name) for name in self.model.records]
