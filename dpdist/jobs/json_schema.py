@@ -86,7 +86,7 @@ def _method(method: RegisteredMethod) -> dict[str, Any]:
 
 def _fixed(method: RegisteredMethod) -> dict[str, Any]:
     """What a job may not set, and what it may set of an object whose kind the method fixes."""
-    objects = offers(estimator_class(method.estimators[0]))
+    objects = offers(estimator_class(method.estimators[0]), method)
     fixed = {name: value for name, value in method.parameters.items() if name in objects}
     kinds = {name: type(object_of(value, objects[name])) for name, value in fixed.items() if value != "auto"}
     taken = [name for name in method.parameters if name not in kinds]

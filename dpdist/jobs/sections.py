@@ -51,15 +51,18 @@ def free_parameters(method: RegisteredMethod, estimator: str) -> dict[str, Kind]
     return {name: kind for name, kind in parameters_of(cls).items() if name not in taken}
 
 
-def offers(estimator: type) -> Mapping[str, Mapping[str, type[Choice]]]:
-    """The parameters of an estimator that are objects, and what each may be."""
+def offers(estimator: type, method: Method | None = None) -> Mapping[str, Mapping[str, type[Choice]]]:
+    """The parameters of an estimator that are objects, and what each may be (for a method, where that matters)."""
     found: Mapping[str, Mapping[str, type[Choice]]] = getattr(estimator, "offers", {})
-    return found
+    if method is None or not found:
+        return found
+    model: Any = estimator(**{name: value for name, value in method.parameters.items() if name not in found})
+    return {name: model.offered(name) for name in found}
 
 
 def fixed_parameters(method: RegisteredMethod, estimator: type) -> dict[str, Any]:
     """The parameters that make an estimator this method, objects made."""
-    objects = offers(estimator)
+    objects = offers(estimator, method)
     return {
         name: object_of(value, objects[name]) if isinstance(value, Mapping) and name in objects else value
         for name, value in method.parameters.items()
@@ -175,7 +178,7 @@ class Sections:
                 self.add(f"params.{name}", where, f"missing; {method.id if method else ''} needs it")
         if section is None or method is None or estimator is None:
             return {}
-        kinds, objects = free_parameters(method, estimator), offers(estimator_class(estimator))
+        kinds, objects = free_parameters(method, estimator), offers(estimator_class(estimator), method)
         values = {}
         for name, entry in section.value.items():
             key = f"params.{name}"

@@ -47,7 +47,7 @@ from dpdist.local.statistics.categories import Category, Labelled
 from dpdist.local.survey.levels import Leveled, Levels, check_levels
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.local.survey.user_values import as_given, one_column
-from dpdist.method import DECIDED, Method, Oracle, Public, by_name
+from dpdist.method import DECIDED, Method, Noted, Oracle, Public, by_name
 from dpdist.privacy.accounting.plan import Plan
 
 MANY = 1 << 16
@@ -86,7 +86,7 @@ def best_oracle(n_categories: int, epsilon: float, sums: bool = False) -> tuple[
 
 
 @dataclass(frozen=True)
-class Categories:
+class Categories(Noted):
     """What a user of `Histogram` states.
 
     Attributes
@@ -112,6 +112,7 @@ class FrequencyMethod(LocalMethod):
 
     oracle: ClassVar[type[FrequencyOracle]]
     measures: ClassVar[str] = "standard error of the frequency of a rare category"
+    solves_with = ("postprocess",)
 
     def decide(self, public: Public, statement: Categories) -> Self:
         return self._with(public, statement)

@@ -40,7 +40,7 @@ from dpdist.local.local_method import LocalMethod, line_of
 from dpdist.local.randomisers.vectors import best_vector
 from dpdist.local.statistics.labelled import LabelledRow
 from dpdist.local.survey.protocol import LocalProtocol
-from dpdist.method import DECIDED, Method, Oracle, Public, by_name
+from dpdist.method import DECIDED, Method, Noted, Oracle, Public, by_name
 from dpdist.privacy.accounting.plan import Plan
 
 Vector = NDArray[np.float64]
@@ -50,7 +50,7 @@ RADIUS = "pass a public bound (or guess) of the l2 norm of the coefficients; the
 
 
 @dataclass(frozen=True)
-class GlmProblem:
+class GlmProblem(Noted):
     """What a user of `GeneralizedLinearModel` states; ``labels`` is the public map of stored labels."""
 
     tag: ClassVar[str] = "GlmProblem"
@@ -65,6 +65,8 @@ class GlmProblem:
 @dataclass(frozen=True)
 class GlmMethod(LocalMethod):
     """Coefficients in the ball of the statement's radius."""
+
+    solves_with = ("radius",)
 
     statement: GlmProblem = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
 

@@ -144,8 +144,8 @@ class SparseRegression(RegressorMixin, LocalEstimator):
     label_bound: float | None = None
     label_moment: tuple[float, float] | None = None
 
-    def _offered(self, parameter: str) -> Offered:
-        return LABEL_METHODS if parameter == "method" and self.private == "label" else super()._offered(parameter)
+    def offered(self, parameter: str) -> Offered:
+        return LABEL_METHODS if parameter == "method" and self.private == "label" else super().offered(parameter)
 
     def fit(self, X: Any, y: Any = None, *, public_X: Any = None) -> Self:
         """Fit to arrays or to a stored dataset.

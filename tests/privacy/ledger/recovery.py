@@ -28,7 +28,7 @@ from dpdist import Budget, Dataset, Ledger
 from dpdist.engine.memory import NOTE, DatasetMemory, noted_head
 from dpdist.errors import Fenced, Forgotten, LedgerError
 from dpdist.jobs.account import open_ledger
-from dpdist.privacy.accounting.filter import Charge
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.ledger import records as ledger_records
 from dpdist.privacy.ledger.backup import back_up, put_back
 from dpdist.privacy.ledger.journal import Journal
