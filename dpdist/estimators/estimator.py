@@ -78,6 +78,10 @@ class Estimator(ChoosesObjects, ReadableFit):
         """What a fit would release, with which noise: from public numbers, without any data."""
         return _plan(self._method_for(n_rows, n_features, units))
 
+    def decided(self, n_rows: int, n_features: int, units: Units = ROWS) -> Method:
+        """The method that a fit would use, with all its choices made, from public numbers; its ``reason`` says why."""
+        return self._method_for(n_rows, n_features, units)
+
     def sensitivities(self, n_rows: int, n_features: int, units: Units = ROWS) -> dict[str, float]:
         """How much one unit can move each line of the plan (in the norm of its mechanism).
 
