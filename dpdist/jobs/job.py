@@ -52,7 +52,7 @@ class Job:
         The same as plain JSON values, without secrets.
     source : str
         The job file.
-    places : mapping
+    locations : mapping
         Where each dotted key stands.
     """
 
@@ -68,7 +68,7 @@ class Job:
     output: str | None
     asked: Mapping[str, Any] = field(repr=False)
     source: str = field(repr=False)
-    places: Mapping[str, str] = field(repr=False)
+    locations: Mapping[str, str] = field(repr=False)
 
 
 def load_job(path: str | os.PathLike[str], settings: Sequence[str] = ()) -> Job:
@@ -126,8 +126,10 @@ def job_of(root: Entry, source: str, problems: list[Problem]) -> Job:
         "cluster": cluster,
         "output": output,
     }
-    places = dict(_places(root, ""))
-    return Job(method, estimator, data, params, epsilon, delta, ledger, journal, cluster, output, asked, source, places)
+    locations = dict(_locations(root, ""))
+    return Job(
+        method, estimator, data, params, epsilon, delta, ledger, journal, cluster, output, asked, source, locations
+    )
 
 
 def _check_version(root: Entry, source: str) -> None:
@@ -169,9 +171,9 @@ def locating(job: Job) -> Iterator[None]:
         if key is None:
             raise
         at = key
-        while at not in job.places and "." in at:
+        while at not in job.locations and "." in at:
             at = at.rpartition(".")[0]
-        raise JobError(job.source, [Problem(key, job.places.get(at, "line 1"), str(error))]) from error
+        raise JobError(job.source, [Problem(key, job.locations.get(at, "line 1"), str(error))]) from error
 
 
 def _named(text: str, parameters: Iterable[str]) -> str | None:
@@ -224,12 +226,12 @@ def _line(problem: Problem) -> tuple[bool, int]:
     return line is None, int(line[1]) if line else 0
 
 
-def _places(entry: Entry, key: str) -> Iterable[tuple[str, str]]:
+def _locations(entry: Entry, key: str) -> Iterable[tuple[str, str]]:
     if key:
         yield key, entry.where
     if isinstance(entry.value, dict):
         for name, below in entry.value.items():
-            yield from _places(below, f"{key}.{name}" if key else name)
+            yield from _locations(below, f"{key}.{name}" if key else name)
 
 
 def _plain(value: Any) -> Any:

@@ -176,6 +176,7 @@ def _value(kind: Kind) -> dict[str, Any]:
         "truth": {"type": "boolean"},
         "text": {"enum": list(LOSSES)} if "loss" in kind else {"type": "string"},
         "list": {"type": "array", "items": {"type": ["number", "string", "boolean"]}},
+        "numbers": {"type": "array", "items": {"$ref": "#/$defs/number"}},
         "none": {"type": "null"},
         **{family: {"$ref": f"#/$defs/{family}"} for family in OBJECTS},
     }

@@ -155,7 +155,9 @@ class Sections:
         name, entry = self.text("method"), _given(self.root, "method")
         if entry is None:
             return self.add(
-                "method", _place(self.root, "method"), f"missing; write method: NAME. There are: {', '.join(METHODS)}"
+                "method",
+                _location(self.root, "method"),
+                f"missing; write method: NAME. There are: {', '.join(METHODS)}",
             )
         if name == AUTO:
             return self._automatic(entry)
@@ -190,7 +192,7 @@ class Sections:
         section = self._section("params")
         for name in () if method is None else method.needs:
             if section is None or _given(section, name) is None:
-                where = _place(section or self.root, name)
+                where = _location(section or self.root, name)
                 self.add(f"params.{name}", where, f"missing; {method.id if method else ''} needs it")
         if section is None or method is None or estimator is None:
             return {}
@@ -228,14 +230,14 @@ class Sections:
         entry = _given(section, "epsilon")
         if entry is None:
             text = "missing; write the largest epsilon this run may spend, such as 1.0"
-            epsilon = self.add("budget.epsilon", _place(section, "epsilon"), text)
+            epsilon = self.add("budget.epsilon", _location(section, "epsilon"), text)
         else:
             epsilon = self.reader.read(entry, "budget.epsilon", _NUMBER)
             if epsilon is not None and not 0 < epsilon < math.inf:
                 self.add("budget.epsilon", entry.where, f"expected a positive finite number, got {shown(epsilon)}")
         entry = _given(section, "delta")
         delta = 0.0 if entry is None else self.reader.read(entry, "budget.delta", _NUMBER)
-        where = _place(section, "delta")
+        where = _location(section, "delta")
         if delta is None:
             return epsilon, math.nan
         if not 0 <= delta < 1:
@@ -336,10 +338,10 @@ class Sections:
         address, files = values["address"], [name for name in REMOTE_KEYS[1:] if values[name]]
         if address is not None and not re.fullmatch(ADDRESS, address):
             text = f"expected the address of a scheduler (tls://host:8786), got {shown(address)}"
-            self.add("cluster.address", _place(section, "address"), text)
+            self.add("cluster.address", _location(section, "address"), text)
         elif address is not None and files and not address.startswith(("tls://", "wss://")):
             text = f"it is not encrypted, and {files[0]} is given: write tls://host:8786"
-            self.add("cluster.address", _place(section, "address"), text)
+            self.add("cluster.address", _location(section, "address"), text)
         return {name: value for name, value in values.items() if value is not None}
 
     def _local_cluster(self, section: Entry) -> dict[str, Any]:
@@ -353,7 +355,7 @@ class Sections:
                     text = f"expected a whole number of at least 1, got {shown(values[name])}"
                     self.add(f"cluster.{name}", entry.where, text)
         if _given(section, "workers") is None:
-            self.add("cluster.workers", _place(section, "workers"), "missing; write the number of worker processes")
+            self.add("cluster.workers", _location(section, "workers"), "missing; write the number of worker processes")
         entry = _given(section, "memory_limit")
         if entry is not None:
             limit = values["memory_limit"] = entry.value
@@ -376,7 +378,7 @@ class Sections:
         entry = _given(self.root, key)
         if entry is None:
             if required:
-                self.add(key, _place(self.root, key), f"missing; write {required}")
+                self.add(key, _location(self.root, key), f"missing; write {required}")
         elif not isinstance(entry.value, dict):
             self.add(key, entry.where, f"expected keys with values, got {shown(entry.value)}")
         else:
@@ -390,7 +392,7 @@ def _given(section: Entry, name: str) -> Entry | None:
     return None if entry is None or entry.value is None else entry
 
 
-def _place(section: Entry, name: str) -> str:
+def _location(section: Entry, name: str) -> str:
     """Where a key stands, or should."""
     entry = section.value.get(name)
     return section.where if entry is None else entry.where
