@@ -91,6 +91,10 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
                 check_asked(plan[line.name], line.query, public.neighbours, units, method.protects, method.align, n)
         return plan
 
+    def decided(self, n_rows: int, n_features: int, units: Units = ROWS) -> Method:
+        """The method that a fit would use, with all its choices made, from public numbers; its ``reason`` says why."""
+        return self._method_for(n_rows, n_features, units)
+
     def sensitivities(self, n_rows: int, n_features: int, units: Units = ROWS) -> dict[str, float]:
         """How much one unit can move each line of the plan (in the norm of its mechanism).
 

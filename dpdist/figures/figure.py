@@ -40,6 +40,7 @@ from typing import Any
 
 from dpdist.jobs.job import Job, JobError, job_of, override, put
 from dpdist.jobs.kinds import Reader, shown
+from dpdist.jobs.shipped import figure_file
 from dpdist.jobs.yaml_lines import Entry, Problem, nearest, parse, read_text
 
 PRESETS = ("quick", "full")
@@ -116,7 +117,7 @@ def load_figure(
 
     Parameters
     ----------
-    path : path of a YAML file
+    path : path of a YAML file, or id of a figure that comes with the package
     preset : {"quick", "full"}
     settings : sequence of str
         Overrides of the preset, such as ``"data.n=500"``; what a series or a panel sets stays.
@@ -128,6 +129,7 @@ def load_figure(
     JobError
         Names what is wrong.
     """
+    path = figure_file(path)
     source = str(path)
     problems: list[Problem] = []
     root = parse(read_text(path), source, problems)

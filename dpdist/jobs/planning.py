@@ -18,6 +18,7 @@ from dpdist.engine.shards import streamed_bytes
 from dpdist.errors import BudgetExceeded, Forgotten
 from dpdist.jobs import job_data as inputs
 from dpdist.jobs.account import ledger_path, shown_limit, spent
+from dpdist.jobs.choosing import chosen_method
 from dpdist.jobs.job import Job, locating, make_estimator
 from dpdist.jobs.job_data import Size
 from dpdist.jobs.scale import suggestion
@@ -138,11 +139,13 @@ def account(job: Job, size: Size, plan: Plan) -> dict[str, Any]:
 def _planned(job: Job, size: Size) -> tuple[dict[str, Any], Plan]:
     model, plan = checked(job, size)
     names = [item.name for item in plan.items for _ in range(item.count)]
+    method, reason = chosen_method(job, model, plan, size)
     simulation = getattr(model, "random_state", None) is not None
     record = {
         "format": FORMAT,
-        "id": job.method.id,
-        "title": job.method.title,
+        "id": method.id,
+        "title": method.title,
+        "reason": reason,
         "estimator": job.estimator,
         "asked": dict(job.asked),
         "data": {

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any
 from dpdist.engine.addresses import ADDRESS
 from dpdist.errors import BudgetError, DataError
 from dpdist.jobs.kinds import Kind, Reader, kind_of, object_of, parameters_of, shown
-from dpdist.jobs.registry import ALIASES, METHODS, OWNED_BY_OTHER_KEYS, RegisteredMethod, estimator_class
+from dpdist.jobs.registry import (
+    AUTO,
+    ESTIMATORS,
+    METHODS,
+    OWNED_BY_OTHER_KEYS,
+    RegisteredMethod,
+    automatic,
+    estimator_class,
+    named,
+    not_found,
+)
 from dpdist.jobs.yaml_lines import Entry, nearest
 from dpdist.objects import SCHEMES as OBJECT_SCHEMES
 from dpdist.privacy.budget import check_account
@@ -24,7 +34,7 @@ from dpdist.problems.catalog import PROBLEMS
 if TYPE_CHECKING:
     from dpdist.method import Choice
 
-KEYS = ("method", "estimator", "data", "params", "budget", "ledger", "journal", "cluster", "output")
+KEYS = ("method", "estimator", "data", "params", "budget", "ledger", "journal", "cluster", "output", "version")
 STORED_KEYS = ("path", "arrays", "id", "account", "public", "storage_options")
 CLUSTER_KEYS: Mapping[str, Any] = {"workers": None, "threads_per_worker": 1, "memory_limit": "auto"}
 """Keys of a local cluster with their defaults; ``workers`` has to be given."""
@@ -152,10 +162,21 @@ class Sections:
                 _location(self.root, "method"),
                 f"missing; write method: NAME. There are: {', '.join(METHODS)}",
             )
-        name = ALIASES.get(name, name) if name is not None else None
-        if name is not None and name not in METHODS:
-            return self.add("method", entry.where, f"unknown method {name!r}; {nearest(name, METHODS)}")
-        return None if name is None else METHODS[name]
+        if name == AUTO:
+            return self._automatic(entry)
+        if name is None or (found := named(name)) is not None:
+            return None if name is None else found
+        return self.add("method", entry.where, f"unknown method {name!r}; {not_found(name)}")
+
+    def _automatic(self, method: Entry) -> RegisteredMethod | None:
+        """What decides itself: the estimator, which the job has to name."""
+        name, entry = self.text("estimator"), _given(self.root, "estimator")
+        if entry is None:
+            text = f"missing; method: {AUTO} needs to know what to fit. There are: {', '.join(ESTIMATORS)}"
+            return self.add("estimator", method.where, text)
+        if name is None or name in ESTIMATORS:
+            return None if name is None else automatic(name)
+        return self.add("estimator", entry.where, f"unknown estimator {name!r}; {nearest(name, ESTIMATORS)}")
 
     def estimator(self, method: RegisteredMethod | None) -> str | None:
         """The name of one of the method's estimators."""
@@ -226,7 +247,7 @@ class Sections:
             self.add("budget.delta", where, f"expected a number of at least 0 and below 1, got {shown(delta)}")
         elif method is not None and method.guarantee == "epsilon" and delta > 0:
             self.add("budget.delta", where, f"the guarantee of {method.id} is one of epsilon alone; leave delta out")
-        elif method is not None and method.guarantee != "epsilon" and delta == 0:
+        elif method is not None and method.guarantee == "(epsilon, delta)" and delta == 0:
             text = f"{method.id} needs a delta above 0, far below 1 / (number of rows), such as 1.0e-6"
             self.add("budget.delta", where, text if entry else f"missing; {text}")
         return epsilon, delta

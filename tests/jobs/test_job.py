@@ -123,7 +123,7 @@ def test_a_job_makes_its_estimator(load):
     assert model.plan(1000, 5).n_releases > 1
 
 
-NEEDED = {"n_groups": 9, "link": "wave", "label_moment": [1.5, 2.0]}
+NEEDED = {"n_groups": 9, "link": "wave", "label_moment": [1.5, 2.0], "second_moment": 40.0, "n_nonzero": 5}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -140,6 +140,28 @@ def test_every_method_has_a_job(load, method):
             }
         )
         assert type(make_estimator(job)).__name__ == estimator.rpartition(".")[2]
+
+
+@pytest.mark.parametrize("version", [1, 1.0, None])
+def test_a_job_of_this_version(load, version):
+    assert load({**GOOD, "version": version}).asked == load(GOOD).asked
+
+
+@pytest.mark.parametrize(
+    ("version", "fix"),
+    [
+        (2, "got 2; install a newer dpdist"),
+        (0, "got 0; write version: 1"),
+        ("1", "got '1'; write version: 1"),
+        (True, "got true"),
+        ([1], "got a list"),
+    ],
+)
+def test_a_job_of_another_version_is_refused_as_a_whole(load, version, fix):
+    with pytest.raises(JobError) as error:
+        load({**GOOD, "version": version, "method": "of-tomorrow", "data": {"source": "elsewhere"}})
+    (problem,) = error.value.problems
+    assert problem.key == "version" and "reads version 1 of the format of jobs" in problem.text and fix in problem.text
 
 
 @pytest.mark.parametrize(("alias", "name"), ALIASES.items())
