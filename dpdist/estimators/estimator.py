@@ -20,6 +20,7 @@ from dpdist.data import ROWS, Dataset, Units
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, MissingBound, warn_caller
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import ChoosesObjects
 from dpdist.estimators.computation import computation_of
 from dpdist.estimators.inputs import as_dataset
@@ -111,6 +112,11 @@ class Estimator(ChoosesObjects, ReadableFit):
         return found if found.warnings else replace(found, warnings=tuple(first.warnings()))
 
     # -- what a family of methods says of itself --------------------------------------------------------------------
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """The kinds of answer that a fitted one gives."""
+        return ()
 
     @abstractmethod
     def _decided(self, public: Public, **beside: Any) -> Method:

@@ -20,6 +20,7 @@ from dpdist.jobs.kinds import Reader, parameters_of, shown
 from dpdist.jobs.registry import Method, estimator_class
 from dpdist.jobs.sections import KEYS, Sections, fixed_parameters
 from dpdist.jobs.yaml_lines import Entry, JobError, Problem, parse, read_text
+from dpdist.problems.catalog import PROBLEMS
 
 __all__ = ["Job", "JobError", "job_of", "load_job", "locating", "make_estimator", "override", "put"]
 
@@ -119,7 +120,11 @@ def job_of(root: Entry, source: str, problems: list[Problem]) -> Job:
         "output": output,
     }
     places = dict(_places(root, ""))
-    return Job(method, estimator, data, params, epsilon, delta, ledger, journal, cluster, output, asked, source, places)
+    job = Job(method, estimator, data, params, epsilon, delta, ledger, journal, cluster, output, asked, source, places)
+    if "generate" in data:
+        with locating(job):
+            PROBLEMS[data["generate"]].check(make_estimator(job), data, f"{method.id} ({estimator})")
+    return job
 
 
 def make_estimator(job: Job, **managed: Any) -> Any:
@@ -144,7 +149,8 @@ def locating(job: Job) -> Iterator[None]:
         at = key
         while at not in job.places and "." in at:
             at = at.rpartition(".")[0]
-        raise JobError(job.source, [Problem(key, job.places.get(at, "line 1"), str(error))]) from error
+        text = str(error).removeprefix(f"{key}: ")
+        raise JobError(job.source, [Problem(key, job.places.get(at, "line 1"), text)]) from error
 
 
 def _named(text: str, parameters: Iterable[str]) -> str | None:

@@ -28,7 +28,6 @@ from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.ledger.ledger import Ledger
 from dpdist.privacy.ledger.place import is_there
 from dpdist.privacy.units import About
-from dpdist.problems.catalog import PROBLEMS
 
 FORMAT = "dpdist-plan/1"
 
@@ -74,8 +73,6 @@ def checked(job: Job, size: Size) -> tuple[Any, Plan]:
     """The estimator of a job and its plan; an error names the key and the line that are wrong."""
     with locating(job):
         model = make_estimator(job)
-        if "generate" in job.data:
-            PROBLEMS[job.data["generate"]].check(model, job.data)
         plan = model.plan(size.n_rows, size.n_features, **_of_units(size))
     for item in plan.items:
         check_plannable(item, size.units)
