@@ -21,6 +21,7 @@ from dpdist.engine.checks import check_asked
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, MissingBound, warn_caller
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import ChoosesObjects
 from dpdist.estimators.computation import computation_of
 from dpdist.estimators.inputs import as_dataset
@@ -128,6 +129,11 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
         return found if found.warnings else replace(found, warnings=tuple(first.warnings()))
 
     # -- what a family of methods says of itself --------------------------------------------------------------------
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """The kinds of answer that a fitted one gives."""
+        return ()
 
     @abstractmethod
     def _decided(self, public: Public, **beside: Any) -> Method:

@@ -58,7 +58,7 @@ def _fill_in(job: dict[str, Any]) -> None:
         job["properties"][name]["not"] = {"type": "string", "pattern": f"{PASSWORD}|{of_another_kind(name)}"}
     defs = job["$defs"]
     common = defs.pop("generated")
-    defs |= {f"data-{name}": _generator(common, name, problem.keys) for name, problem in PROBLEMS.items()}
+    defs |= {f"data-{name}": _generator(common, name, problem.parameters) for name, problem in PROBLEMS.items()}
     defs |= _objects()
     defs |= {f"params-{name}": _params(name) for name in ESTIMATORS}
     job["properties"]["data"]["oneOf"] = [{"$ref": f"#/$defs/data-{name}"} for name in PROBLEMS]

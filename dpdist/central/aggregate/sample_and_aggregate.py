@@ -36,6 +36,7 @@ from dpdist.central.aggregate.block_fits import BUILT_IN, BlockFit, block_fit
 from dpdist.central.aggregate.combine import COMBINE, Aggregation, Estimand
 from dpdist.data import Dataset, Units
 from dpdist.errors import BudgetError, DataError, MissingBound
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
 from dpdist.estimators.parameters import check_between, check_bound
@@ -131,6 +132,12 @@ class SampleAndAggregate(Estimator):
     fit_intercept: bool = True
     parameters: Any = None
     neighbours: str = "replace-one"  # type: ignore[misc]
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        if not _is_linear(self):
+            return ()
+        return (Answer.CLASSES,) if _classifies(self) else (Answer.NUMBERS, Answer.COEFFICIENTS)
 
     def _dataset(self, X: Any, y: Any) -> Dataset:
         dataset = super()._dataset(X, y)

@@ -32,11 +32,12 @@ from dpdist.constraints import Constraint, L1Ball, Penalty, SmoothPenalty, is_pr
 from dpdist.data import Dataset
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, DataError
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
 from dpdist.estimators.parameters import check_bound, check_offers
 from dpdist.estimators.row_maps import features, targets
-from dpdist.losses import LOSSES, Loss, by_name
+from dpdist.losses import LOSSES, Logistic, Loss, by_name
 from dpdist.method import Method, Public
 
 Vector = NDArray[np.float64]
@@ -167,6 +168,12 @@ class Minimizer(Estimator):
     second_moment: float | None = None
     neighbours: str = "replace-one"  # type: ignore[misc]
     n_public: int | None = None  # type: ignore[misc]
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        if not _takes_signs(self):
+            return Answer.NUMBERS, Answer.COEFFICIENTS
+        return (Answer.LOG_ODDS, Answer.CLASSES) if isinstance(self._loss(), Logistic) else (Answer.CLASSES,)
 
     def _decided(self, public: Public, **beside: Any) -> LinearMethod:
         solver: Any = chosen("solver", self.solver, SOLVERS)

@@ -36,6 +36,7 @@ from dpdist.central.linear.heavy_tailed import (
     truncation_scale,
 )
 from dpdist.errors import BudgetError, MissingBound
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
 from dpdist.estimators.parameters import BOUNDS, check_bound, check_count
@@ -263,6 +264,7 @@ class Mean(Estimator):
     """
 
     labelled = False
+    answers = (Answer.MEANS,)
     offers: ClassVar[Mapping[str, Offered]] = {"method": METHODS}
 
     method: str | MeanMethod = "truncate"

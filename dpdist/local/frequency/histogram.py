@@ -28,6 +28,7 @@ from dpdist.constraints import project_simplex
 from dpdist.data import Dataset
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, DataError
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.parameters import check_between, check_count
 from dpdist.local.local_estimator import LocalEstimator
@@ -263,6 +264,7 @@ class Histogram(LocalEstimator):
     (True, 'krr')
     """
 
+    answers = (Answer.FREQUENCIES,)
     offers: ClassVar[Mapping[str, Offered]] = {"method": METHODS}
 
     n_categories: int | None = None

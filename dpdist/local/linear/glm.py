@@ -30,6 +30,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpdist.data import Dataset
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, MissingBound
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.parameters import check_count, choice, need_bound
 from dpdist.estimators.row_maps import ClassCodes, features, targets
@@ -205,6 +206,10 @@ class GeneralizedLinearModel(LocalEstimator):
     row_norm: float | None = None
     label_bound: float | None = None
 
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        return (Answer.LOG_ODDS,) if self._loss.labels == "signs" else (Answer.NUMBERS, Answer.COEFFICIENTS)
+
     def predict(self, X: Any) -> Any:
         """``E[y | x]`` of every row."""
         return self._loss.mean(self.decision_function(X))
@@ -283,6 +288,8 @@ class LogisticRegression(ClassifierMixin, GeneralizedLinearModel):
     >>> model.fit(X, y).predict([[1.0, 0.0], [-1.0, 0.0]])
     array(['yes', 'no'], dtype='<U3')
     """
+
+    answers = (Answer.PROBABILITIES, Answer.CLASSES)
 
     loss: str | GeneralisedLinear = field(default="logistic", init=False)
     label_bound: float | None = field(default=None, init=False)

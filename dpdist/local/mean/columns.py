@@ -26,6 +26,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 from dpdist.errors import BudgetError, DataError, MissingBound
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.parameters import check_between, check_bound, check_count, choice
 from dpdist.local.local_estimator import LocalEstimator
@@ -88,6 +89,7 @@ class Mean(LocalEstimator):
     (True, 'hybrid')
     """
 
+    answers = (Answer.MEANS,)
     offers: ClassVar[Mapping[str, Offered]] = {"method": METHODS}
 
     domain: str = "box"
