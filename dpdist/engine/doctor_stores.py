@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from dpdist.engine.disks import CONTAINER, MEMORY, NETWORK, mount_of
 from dpdist.data import Dataset
+from dpdist.engine.disks import CONTAINER, MEMORY, NETWORK, mount_of
 from dpdist.engine.doctor import Finding, clocks, is_loopback
 from dpdist.engine.memory import noted_head
 from dpdist.errors import DataError, Forgotten, LedgerError
@@ -21,9 +21,9 @@ from dpdist.objects import StoreError
 from dpdist.privacy.ledger.heads import check_head
 from dpdist.privacy.ledger.journal import FIRST_EPOCH
 from dpdist.privacy.ledger.journal import SCHEMA as JOURNAL
+from dpdist.privacy.ledger.location import is_there
 from dpdist.privacy.ledger.migrations import found_version, refuse_newer
 from dpdist.privacy.ledger.object_journal import creates_once
-from dpdist.privacy.ledger.location import is_there
 from dpdist.privacy.ledger.postgres import is_address
 from dpdist.privacy.ledger.records import ADD_RUN, check_sums
 from dpdist.privacy.ledger.sqlite import Store, open_store, utc_now

@@ -61,7 +61,7 @@ def free_parameters(method: RegisteredMethod, estimator: str) -> dict[str, Kind]
     return {name: kind for name, kind in parameters_of(cls).items() if name not in taken}
 
 
-def offers(estimator: type, method: Method | None = None) -> Mapping[str, Mapping[str, type[Choice]]]:
+def offers(estimator: type, method: RegisteredMethod | None = None) -> Mapping[str, Mapping[str, type[Choice]]]:
     """The parameters of an estimator that are objects, and what each may be (for a method, where that matters)."""
     found: Mapping[str, Mapping[str, type[Choice]]] = getattr(estimator, "offers", {})
     if method is None or not found:

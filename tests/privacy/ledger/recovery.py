@@ -32,8 +32,8 @@ from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.ledger import records as ledger_records
 from dpdist.privacy.ledger.backup import back_up, put_back
 from dpdist.privacy.ledger.journal import Journal
-from dpdist.privacy.ledger.paid_run import PaidRun
 from dpdist.privacy.ledger.location import is_there
+from dpdist.privacy.ledger.paid_run import PaidRun
 from dpdist.runs.directory import FORMAT, RunDirectory
 from dpdist.runs.remembered import gather
 from tests.postgres import PostgresServer
