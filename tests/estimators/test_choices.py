@@ -31,7 +31,13 @@ from dpdist.constraints import L1Ball
 from dpdist.errors import BudgetError, DpdistError
 from dpdist.jobs.registry import ESTIMATORS, estimator_class
 from dpdist.local.frequency.histogram import UnaryEncoding
-from dpdist.local.mean import methods as mean_methods
+from dpdist.local.mean.mean_methods import (
+    GaussianProjected,
+    HybridReports,
+    OneBitReports,
+    ProjectedReports,
+    SampledCoordinates,
+)
 from dpdist.method import Method
 
 COMMON = {"epsilon": 10.0, "delta": 1e-6, "row_norm": 2.0, "random_state": 0, "cluster": "threads"}
@@ -159,7 +165,7 @@ def test_an_unknown_field_names_its_owner_and_what_there_is():
         classifier(solver="gradient").set_params(solver__n_inner=3)
     assert str(refused.value) == (
         "solver__n_inner: GradientDescent has no parameter 'n_inner'; it belongs to Katyusha, SVRG, SVRGPlusPlus. It "
-        "has n_rounds, start, step_size, combine"
+        "has n_rounds, step_size, combine"
     )
     with pytest.raises(BudgetError, match=r"MirrorDescent has no parameter 'combine'; it belongs to AcceleratedGrad"):
         classifier(solver=MirrorDescent()).set_params(solver__combine="last")
@@ -324,7 +330,7 @@ def test_probabilities_of_bits_that_cannot_be_are_refused_where_they_are_set(nam
         UnaryEncoding(**{name: chance})
 
 
-@pytest.mark.parametrize("kind", [mean_methods.HybridReports, mean_methods.OneBitReports])
+@pytest.mark.parametrize("kind", [HybridReports, OneBitReports])
 def test_coordinates_cannot_be_sampled_from_one_number(kind):
     model = local.Mean("interval", method=kind(n_sampled=2), low=0.0, high=1.0)
     with pytest.raises(BudgetError, match="n_sampled=2 is more than there are coordinates"):
@@ -335,11 +341,11 @@ def test_coordinates_cannot_be_sampled_from_one_number(kind):
 @pytest.mark.parametrize(
     "kind, name, value",
     [
-        (mean_methods.HybridReports, "scale", -1.0),
-        (mean_methods.OneBitReports, "n_sampled", 0),
-        (mean_methods.SampledCoordinates, "n_sampled", "all"),
-        (mean_methods.ProjectedReports, "n_projections", 2.5),
-        (mean_methods.GaussianProjected, "seed", -1),
+        (HybridReports, "scale", -1.0),
+        (OneBitReports, "n_sampled", 0),
+        (SampledCoordinates, "n_sampled", "all"),
+        (ProjectedReports, "n_projections", 2.5),
+        (GaussianProjected, "seed", -1),
     ],
 )
 def test_a_law_of_reports_refuses_what_cannot_be_where_it_is_set(kind, name, value):
@@ -348,7 +354,7 @@ def test_a_law_of_reports_refuses_what_cannot_be_where_it_is_set(kind, name, val
 
 
 def test_there_are_no_more_projections_than_coordinates():
-    method = mean_methods.ProjectedReports(n_projections=7)
+    method = ProjectedReports(n_projections=7)
     model = local.Mean("l1", method=method, radius=1.0, l1_radius=1.0)
     with pytest.raises(BudgetError, match="n_projections must be a number from 1 to 6, got 7"):
         model.plan(400, 6)
