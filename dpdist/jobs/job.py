@@ -172,7 +172,7 @@ def locating(job: Job) -> Iterator[None]:
     try:
         yield
     except ValueError as error:  # MissingBound, BudgetError and DataError are such
-        key = _named(str(error), parameters_of(estimator_class(job.estimator)))
+        key = _named(str(error), parameters_of(estimator_class(job.estimator)), job.locations)
         if key is None:
             raise
         at = key
@@ -182,9 +182,13 @@ def locating(job: Job) -> Iterator[None]:
         raise JobError(job.source, [Problem(key, job.locations.get(at, "line 1"), text)]) from error
 
 
-def _named(text: str, parameters: Iterable[str]) -> str | None:
-    """The dotted key that a message is about: its first word, else the first ``name=``, else a name that is no word."""
-    keys = {name: f"params.{name}" for name in parameters}
+def _named(text: str, parameters: Iterable[str], given: Iterable[str]) -> str | None:
+    """The dotted key that a message is about: its first word, else the first ``name=``, else a name that is no word.
+
+    A name is that of a parameter or, of those that are ``given``, of a field of an object: ``params.solver.start``.
+    """
+    keys = {key.rpartition(".")[2]: key for key in given if re.match(r"params\.\w+\.", key)}
+    keys |= {name: f"params.{name}" for name in parameters}
     keys |= {"epsilon": "budget.epsilon", "delta": "budget.delta", "ledger": "ledger", "cluster": "cluster"}
     dotted = re.match(r"(data|params|budget|cluster)\.\w+", text)
     if dotted:

@@ -336,6 +336,7 @@ def test_a_stored_dataset_needs_a_place_for_its_results(stored, tmp_path):
         ("params.classes=null", JobError, "classes is missing"),
         ("params.neighbours=add-or-remove-one", JobError, "declare n_public"),
         ("params.solver.n_rounds=0", JobError, r"params\.solver\.n_rounds.*n_rounds must be"),
+        ("params.solver.start=[1, 2]", JobError, r"params\.solver\.start: start must have \d+ numbers"),
         ("params.solver.combine=median", JobError, r"params\.solver\.combine.*median"),
         ("data.path=missing.zarr", DataError, "cannot open a Zarr group"),
         ("data.arrays={X: features, y: lable}", DataError, "lable"),
