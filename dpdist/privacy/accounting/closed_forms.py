@@ -25,7 +25,8 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 # ------------------------------------------------------------------------------------------------- Gaussian DP
 def _mills(x: float | NDArray[np.float64]) -> NDArray[np.float64]:
     """(1 - Phi(x)) / phi(x)."""
-    return math.sqrt(math.pi / 2) * erfcx(np.asarray(x) / math.sqrt(2))
+    ratio: NDArray[np.float64] = math.sqrt(math.pi / 2) * erfcx(np.asarray(x) / math.sqrt(2))
+    return ratio
 
 
 def _log_gdp_delta(epsilon: float, mu: float) -> float:
@@ -250,7 +251,8 @@ def pure_rdp(epsilon: float, orders: NDArray[np.float64]) -> NDArray[np.float64]
     """
     exact = np.logaddexp(orders * epsilon, (1 - orders) * epsilon) - np.logaddexp(0.0, epsilon)
     exact = (exact + 1e-15 * (1 + orders * epsilon)) / (orders - 1)
-    return np.minimum(exact, np.minimum(epsilon, orders * epsilon**2 / 2))
+    curve: NDArray[np.float64] = np.minimum(exact, np.minimum(epsilon, orders * epsilon**2 / 2))
+    return curve
 
 
 def laplace_rdp(epsilon: float, orders: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -311,7 +313,8 @@ def wor_rdp(rate: float, noise_multiplier: float, order: int) -> float:
 # ------------------------------------------------------------------------------------- amplification, defaults
 def default_delta(n_rows: int) -> float:
     """``min(1e-6, n_rows^-1.1)``: a delta for examples. No function of the library applies it silently."""
-    return min(1e-6, float(n_rows) ** -1.1)
+    power: float = float(n_rows) ** -1.1
+    return min(1e-6, power)
 
 
 def _amplify(epsilon: float, delta: float, rate: float) -> tuple[float, float]:
