@@ -40,7 +40,7 @@ ROOMS = {
     "estimators": LIBRARY | {"method"},
     "central": METHODS,
     "local": METHODS,
-    "problems": LIBRARY | {"local"},
+    "problems": LIBRARY | {"estimators", "local"},
     "runs": LIBRARY,
     "reports": LIBRARY | {"estimators", "runs"},
     "jobs": JOBS,

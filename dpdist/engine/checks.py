@@ -34,6 +34,18 @@ def check_plannable(item: Item, units: Units) -> None:
         )
 
 
+def check_asked(
+    item: Item, query: Query, neighbours: Neighbours, units: Units, protects: Protected, align: int, n_rows: int | None
+) -> float:
+    """The query's sensitivity, if it is such that a calibrated line of a plan pays for it."""
+    query.check_rows(n_rows)
+    check_aligned(query, align)
+    sensitivity = sensitivity_of(item, query, neighbours, units)
+    check_smooth(item, query, neighbours)
+    check_reported(item, query, protects)
+    return sensitivity
+
+
 def check_one_report(units: Units) -> None:
     """Refuse users who would report once for each of their rows."""
     if units.max_rows > 1:
@@ -71,9 +83,9 @@ def sensitivity_of(item: Item, query: Query, neighbours: Neighbours, units: Unit
         query.is_sum and sensitivity >= neighbours.sum_factor * query.plain_bound(norm) * units.max_rows
     ):
         raise BudgetError(
-            f"{type(query).__name__} is not a sum with {neighbours.sum_factor} times the bound of a row as its "
-            "sensitivity; amplification by sampling is proved for such sums only. Release it on all rows, or with "
-            "sampled=True where the query has that"
+            f"item {item.name!r}: {type(query).__name__} is not a sum with {neighbours.sum_factor} times the bound of "
+            "a row as its sensitivity; amplification by sampling is proved for such sums only. Release it on all rows, "
+            "or with sampled=True where the query has that"
         )
     if item.mechanism.one_change_only and query.steps(units) > 1:
         raise BudgetError(

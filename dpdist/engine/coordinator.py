@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from dpdist.data import Dataset, Fold
 from dpdist.engine import progress
-from dpdist.engine.checks import check_aligned, check_plannable, check_reported, check_smooth, sensitivity_of
+from dpdist.engine.checks import check_asked, check_plannable
 from dpdist.engine.memory import DatasetMemory
 from dpdist.engine.pieces import cut, pieces_of
 from dpdist.engine.query import Query
@@ -177,8 +177,15 @@ class Coordinator:
         if self._owned:
             self._ledger.close()
 
-    def plan(self, items: Sequence[Item]) -> Plan:
+    def plan(self, items: Sequence[Item], queries: Mapping[str, Query] | None = None) -> Plan:
         """Calibrate the noise of ``items`` to the budget, and see that the ledger can pay for it.
+
+        Parameters
+        ----------
+        items : sequence of Item
+        queries : mapping of str to Query, optional
+            What will be asked, by the name of its item, where that is known: what `release` would refuse is refused
+            now, before anything is charged.
 
         Raises
         ------
@@ -192,6 +199,8 @@ class Coordinator:
         for item in items:
             check_plannable(item, self.dataset.schema.units)
         plan = calibrate(items, self.budget, self.neighbours, self._protects)
+        for name, query in (queries or {}).items():
+            self._sensitivity(plan[name], query)
         self._paid.open(self._digest(plan), self._charge_of(plan), About(self.dataset.schema.unit, plan.protects))
         if not self._named and self._ledger.has_unnamed():
             warnings.warn(
@@ -232,11 +241,7 @@ class Coordinator:
         rows : Fold, optional
             The fold to ask; must be the one that the plan charged. Default: all rows.
         """
-        query.check_rows(self.n_rows)
-        check_aligned(query, self._align)
-        sensitivity = sensitivity_of(item, query, self.neighbours, self.dataset.schema.units)
-        check_smooth(item, query, self.neighbours)
-        check_reported(item, query, self._protects)
+        sensitivity = self._sensitivity(item, query)
         index = self._take(item, rows)
         release_id = self._release_id(index, query, item)
         value = self._paid.value(release_id)
@@ -278,6 +283,17 @@ class Coordinator:
         private = item.mechanism.release(statistic, sensitivity / grid, bits)
         return np.asarray(private).astype(np.float64) * (grid if item.mechanism.in_units else 1.0)
 
+    def drawn(self, name: str, n: int) -> int:
+        """A public number from 0 to ``n - 1``, each as likely, that has nothing to do with the rows.
+
+        It follows from the name of the run (random, unless it was given) and from what was planned, so that a run which
+        is taken up again finds it again; in a simulation from the seed.
+        """
+        digest = self._digest(self._planned())
+        key = self._run_key or hashlib.sha256(repr((self.run_id, self.dataset.id, digest)).encode()).digest()
+        stream = Stream(key, "drawn", name=name, n=n, plan=self._planned().digest())
+        return int(stream.generator(0).integers(n))
+
     def _begin(self) -> None:
         """Load the shards, then charge the plan; both once, and in this order."""
         if self._charged:
@@ -306,6 +322,11 @@ class Coordinator:
             sources = {name: [self.dataset.source(name)] * len(ranges) for name in self._arrays}
             plans.append((ShardPlan(ranges, self._arrays, resident), sources))
         return plans
+
+    def _sensitivity(self, item: Item, query: Query) -> float:
+        """Of the query to one unit; refuses one that the item does not pay for."""
+        units = self.dataset.schema.units
+        return check_asked(item, query, self.neighbours, units, self._protects, self._align, self.n_rows)
 
     def _take(self, item: Item, rows: Fold | None) -> int:
         plan = self._planned()

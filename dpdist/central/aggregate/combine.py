@@ -18,7 +18,7 @@ from dpdist.central.aggregate.block_fits import BlockFit
 from dpdist.constraints import L2Ball
 from dpdist.errors import BudgetError
 from dpdist.estimators.parameters import check_count
-from dpdist.method import DECIDED, Line, Method, Oracle, Public, by_name
+from dpdist.method import DECIDED, Line, Method, Noted, Oracle, Public, by_name
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian
@@ -40,7 +40,7 @@ MOST_POINTS = 5000
 
 
 @dataclass(frozen=True)
-class Request:
+class Estimand(Noted):
     """What a user of `dpdist.central.aggregate.sample_and_aggregate.SampleAndAggregate` states."""
 
     tag: ClassVar[str] = "Request"
@@ -61,13 +61,14 @@ class Aggregation(Method):
         Public number of blocks. More blocks need less noise, but the estimator is biased on small ones.
     """
 
-    statement: Request = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
+    statement: Estimand = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
 
     measures: ClassVar[str] = (
         "expected norm of the noise in the parameters; trivial is the radius, how far the centre can be off"
     )
 
     parameter = "combine"
+    solves_with = ("centre",)
 
     n_blocks: int | None = None
 
@@ -140,7 +141,7 @@ class ClippedMean(Aggregation):
         if self.n_rounds not in (None, 1, 2):
             raise BudgetError(f"n_rounds must be 1 or 2, got {self.n_rounds!r}")
 
-    def decide(self, public: Public, statement: Request) -> Self:
+    def decide(self, public: Public, statement: Estimand) -> Self:
         mu, p = gdp_mu(public.budget.epsilon, public.budget.delta), statement.n_parameters
         enough = math.ceil(2 * math.sqrt(p) / (mu * NOISE))
         asked = self._with(public, statement)
@@ -178,7 +179,7 @@ class Attention(Aggregation):
 
     tag, name = "Attention", "attention"
 
-    def decide(self, public: Public, statement: Request) -> Self:
+    def decide(self, public: Public, statement: Estimand) -> Self:
         epsilon, delta = public.budget.epsilon, public.budget.delta
         if epsilon > MOST_EPSILON:
             raise BudgetError(

@@ -34,11 +34,11 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from dpdist.central.linear.bounding import All, ClipNorm
 from dpdist.central.linear.gradient_descent import needs_delta
-from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, reads
+from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, need_prox, reads
 from dpdist.constraints import ElasticNet
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.method import Line, Oracle, Public
@@ -72,11 +72,21 @@ class Perturbation(LinearMethod):
         Gradient passes over all rows. Default: enough for every dataset.
     """
 
+    def __new__(cls, *args: Any, start: Any = None, **kwargs: Any) -> Self:
+        if start is not None:
+            raise BudgetError(
+                f"start={start!r:.60} has nothing to begin: {cls.__name__} releases one minimiser, which is the same "
+                "from wherever its solver begins, and how many passes are enough is proved from 0. Leave start out, or "
+                "use solver='gradient'"
+            )
+        return super().__new__(cls)
+
     def decide(self, public: Public, statement: Problem) -> Self:
         problem = bounded_by(statement, self.name, ClipNorm)
         reads(problem, self.name, All)
         needs_delta(problem)
         need(problem, "row_norm")
+        need_prox(problem, self.name)
         _check_loss(problem, self.name)
         _check_penalty(problem, self.name)
         asked = self._with(public, problem)

@@ -139,13 +139,6 @@ class Plan:
             return None
         return math.sqrt(2 * max(column_rho(c) for c in columns(self.releases)))
 
-    @property
-    def total_rho(self) -> float | None:
-        """zCDP of the whole plan; None with samples (whose zCDP would ignore the amplification), or if it has none."""
-        if any(r.sampling is not None or r.cost.kind == "approximate" for r in self.releases):
-            return None
-        return max(column_rho(c) for c in columns(self.releases))
-
     def describe(self) -> list[dict[str, Any]]:
         """One dict of plain values per item, for reports and the ledger."""
         return [
