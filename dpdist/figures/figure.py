@@ -40,6 +40,7 @@ from typing import Any
 from dpdist.errors import DataError
 from dpdist.jobs.job import Job, JobError, job_of, override, put
 from dpdist.jobs.kinds import Reader, shown
+from dpdist.jobs.shipped import figure_file
 from dpdist.jobs.yaml_lines import Entry, Problem, nearest, parse, read_text
 
 PRESETS = ("quick", "full")
@@ -116,7 +117,7 @@ def load_figure(
 
     Parameters
     ----------
-    path : path of a YAML file
+    path : path of a YAML file, or id of a figure that comes with the package
     preset : {"quick", "full"}
     settings : sequence of str
         Overrides of the preset, such as ``"data.n=500"``; what a series or a panel sets stays.
@@ -128,6 +129,7 @@ def load_figure(
     JobError
         Names what is wrong.
     """
+    path = figure_file(path)
     source = str(path)
     problems: list[Problem] = []
     root = parse(read_text(path), source, problems)
@@ -241,7 +243,7 @@ class _Reader:
                 raise JobError(self.source, [Problem("metric", self.root.value["metric"].where, text)]) from error
             if panels[cell.panel].x in ALONG and job.params.get("fit_intercept", True):
                 text = "set it to false: errors along a run are those of the coefficients alone"
-                where = job.places.get("params.fit_intercept", job.places.get("params", ""))
+                where = job.locations.get("params.fit_intercept", job.locations.get("params", ""))
                 raise JobError(self.source, [Problem("params.fit_intercept", where, text)])
 
     def _preset(self, name: str) -> tuple[int | None, list[tuple[str, Entry]]]:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import log_expit
 
 from dpdist.data.dataset import Dataset
-from dpdist.data.schema import ArraySpec, Schema, new_id
+from dpdist.data.dataset_schema import ArraySpec, Schema, new_id
 from dpdist.data.stores import Location
 from dpdist.data.writing import Compression, write_group
 from dpdist.errors import DataError

@@ -24,7 +24,7 @@ import numpy as np
 import zarr
 
 from dpdist.data import Dataset
-from dpdist.data.schema import ATTRIBUTE
+from dpdist.data.dataset_schema import ATTRIBUTE
 from dpdist.data.stores import resolved, shown
 from dpdist.errors import DataError
 from dpdist.estimators.answer_kinds import Answer

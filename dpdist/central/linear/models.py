@@ -43,7 +43,8 @@ class _LinearModel(Minimizer):
         check_between("l1_ratio", self.l1_ratio, 0.0, 1.0)
 
     def _penalty(self) -> ElasticNet | None:
-        return ElasticNet(self.alpha, self.l1_ratio) if self.alpha else None
+        penalty = ElasticNet(self.alpha, self.l1_ratio)
+        return penalty if self.alpha else None
 
 
 @dataclass(eq=False, repr=False)

@@ -41,10 +41,11 @@ from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
 from dpdist.estimators.parameters import BOUNDS, check_bound, check_count
 from dpdist.kernels.truncation import HardClip, ScalarMap, SmoothTruncation, SoftTruncation
-from dpdist.method import DECIDED, Line, Method, Oracle, Public, by_name
+from dpdist.method import DECIDED, Line, Method, Noted, Oracle, Public, by_name
 from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.plan import Plan
-from dpdist.privacy.mechanisms.additive import Gaussian, Laplace, Mechanism
+from dpdist.privacy.mechanisms.additive import Gaussian, Laplace
+from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.mechanisms.peeling import LaplacePeel, Peel
 from dpdist.privacy.mechanisms.smooth_sensitivity import ArsinhNormal
 from dpdist.queries.robust_sums import ColumnSum, TrimmedColumnSum
@@ -54,7 +55,7 @@ SMOOTH_BETA = 2 * math.log(1 / FAILURE)
 
 
 @dataclass(frozen=True)
-class Columns:
+class Columns(Noted):
     """What a user of `Mean` states."""
 
     tag: ClassVar[str] = "Columns"

@@ -34,14 +34,14 @@ from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.parameters import check_count, choice, need_bound
 from dpdist.estimators.row_maps import ClassCodes, features, targets
-from dpdist.local.estimator import LocalEstimator
 from dpdist.local.linear.generalised_linear import MODELS, GeneralisedLinear
 from dpdist.local.linear.glm_copies import CopiesProtocol, approximation_error, copies_protocol, learn
-from dpdist.local.method import LocalMethod, line_of
+from dpdist.local.local_estimator import LocalEstimator
+from dpdist.local.local_method import LocalMethod, line_of
 from dpdist.local.randomisers.vectors import best_vector
 from dpdist.local.statistics.labelled import LabelledRow
 from dpdist.local.survey.protocol import LocalProtocol
-from dpdist.method import DECIDED, Method, Oracle, Public, by_name
+from dpdist.method import DECIDED, Method, Noted, Oracle, Public, by_name
 from dpdist.privacy.accounting.plan import Plan
 
 Vector = NDArray[np.float64]
@@ -51,7 +51,7 @@ RADIUS = "pass a public bound (or guess) of the l2 norm of the coefficients; the
 
 
 @dataclass(frozen=True)
-class GlmProblem:
+class GlmProblem(Noted):
     """What a user of `GeneralizedLinearModel` states; ``labels`` is the public map of stored labels."""
 
     tag: ClassVar[str] = "GlmProblem"
@@ -66,6 +66,8 @@ class GlmProblem:
 @dataclass(frozen=True)
 class GlmMethod(LocalMethod):
     """Coefficients in the ball of the statement's radius."""
+
+    solves_with = ("radius",)
 
     statement: GlmProblem = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
 
@@ -170,7 +172,7 @@ class GeneralizedLinearModel(LocalEstimator):
     label_bound : float, optional
         Public bound of the size of a label, enforced. Required but for "logistic".
     epsilon, delta, fidelity
-        As in `dpdist.local.estimator.LocalEstimator`.
+        As in `dpdist.local.local_estimator.LocalEstimator`.
     ledger, cluster, run_id, random_state
         As in `dpdist.central.linear.minimizer.Minimizer`.
 

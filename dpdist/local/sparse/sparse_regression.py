@@ -41,9 +41,9 @@ from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.inputs import check_public_rows
 from dpdist.estimators.parameters import check_between, check_bound, check_count
 from dpdist.estimators.parameters import choice as one_of
-from dpdist.local.estimator import LocalEstimator
 from dpdist.local.linear.label_private import LabelLasso, LabelThresholding
 from dpdist.local.linear.links import LINKS, Link
+from dpdist.local.local_estimator import LocalEstimator
 from dpdist.local.sparse.rounds import (
     Design,
     General,
@@ -105,7 +105,7 @@ class SparseRegression(RegressorMixin, LocalEstimator):
     label_moment : (q, M), optional
         ``E |y|^(2 q) <= M`` for labels with heavy tails: sets where they are clipped, by the number of users.
     epsilon, delta, fidelity
-        As in `dpdist.local.estimator.LocalEstimator`.
+        As in `dpdist.local.local_estimator.LocalEstimator`.
     ledger, cluster, run_id, random_state
         As in `dpdist.central.linear.minimizer.Minimizer`.
 
@@ -146,8 +146,8 @@ class SparseRegression(RegressorMixin, LocalEstimator):
     label_bound: float | None = None
     label_moment: tuple[float, float] | None = None
 
-    def _offered(self, parameter: str) -> Offered:
-        return LABEL_METHODS if parameter == "method" and self.private == "label" else super()._offered(parameter)
+    def offered(self, parameter: str) -> Offered:
+        return LABEL_METHODS if parameter == "method" and self.private == "label" else super().offered(parameter)
 
     def fit(self, X: Any, y: Any = None, *, public_X: Any = None) -> Self:
         """Fit to arrays or to a stored dataset.
