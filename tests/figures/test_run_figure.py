@@ -248,3 +248,13 @@ def test_the_minimum_is_one(loss):
     w = minimise(X, y, loss, lambda v, step: v / (1 + 0.01 * step))
     gradient = X.T @ loss.derivative(X @ w, y) / 400 + 0.01 * w
     assert np.abs(gradient).max() < 1e-9
+
+
+def test_the_numbers_say_what_auto_became(tmp_path):
+    path = tmp_path / "auto.yaml"
+    series = "- {label: plain, set: {method: auto, params.solver: {GradientDescent: {n_rounds: 2}}}}"
+    panel = "  - {x: data.n, values: [1000], series: [plain]}\n"
+    head, rest = SMALL.split("series:\n")
+    path.write_text(f"{head}series:\n  {series}\npanels:\n{panel}presets:{rest.split('presets:')[1]}")
+    record = run_figure(load_figure(path, n_seeds=1), tmp_path / "out")
+    assert {row["method"] for row in parquet.read_table(record["files"]["parquet"]).to_pylist()} == {"dp-gd"}
