@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from dpdist.engine.disks import CONTAINER, MEMORY, NETWORK, mount_of
 from dpdist.data import Dataset
+from dpdist.engine.disks import CONTAINER, MEMORY, NETWORK, mount_of
 from dpdist.engine.doctor import Finding, clocks, is_loopback
 from dpdist.engine.memory import noted_head
 from dpdist.errors import DataError, Forgotten, LedgerError
