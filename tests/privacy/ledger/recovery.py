@@ -94,11 +94,15 @@ class World:
         if early:
             self._begin_early()
         elif limited:
-            with contextlib.closing(Ledger(self.ledger)) as ledger:
-                ledger.set_limit("d", Budget(2000.0))
-            book = self.model.book or self.model.begin()
-            book.limited = True
-            self.model.advance(book)
+            self.begin()
+
+    def begin(self) -> None:
+        """Make a ledger, if there is none, and limit the account."""
+        with contextlib.closing(Ledger(self.ledger)) as ledger:
+            ledger.set_limit("d", Budget(2000.0))
+        book = self.model.book or self.model.begin()
+        book.limited = True
+        self.model.advance(book)
 
     def _begin_early(self) -> None:
         left_by_the_first(self.ledger)

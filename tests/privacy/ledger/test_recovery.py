@@ -7,6 +7,7 @@ On files and on a real PostgreSQL server; what the model is, and what holds what
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -200,6 +201,51 @@ def test_a_value_that_was_stored_and_not_committed_is_never_drawn_twice(place, t
         assert [is_new for _, _, is_new in world.live("night").seen] == [False, False]
         world.restore(0, taken_back)
         assert world.live("night").end == ("done" if "night" in taken_back else "refused")
+
+
+def every_loss(world: World, limited: bool, some_of_all: int = 1) -> int:
+    """Whatever is lost or restored, each alone and together, and then a new run, the one that was cut off, all runs.
+
+    Returns how many such cases there were; of ``some_of_all`` one is played.
+    """
+    world.live("monday")
+    world.lose(world.parts())  # of another ledger, of which there are copies
+    world.copy()
+    world.lose(world.parts())
+    if limited:
+        world.begin()
+    world.live("monday")
+    world.copy()
+    world.live("tuesday", end=(0, "opened"))
+    world.copy()
+    world.live("tuesday", end=(1, "stored" if world.apart else "announced"))
+    world.copy()
+    world.live("tuesday")
+    world.live("monday")
+    world.copy()
+    now, count = len(world.moments) - 1, 0
+    around = ["ledger", "note", "tuesday", *(["journal"] if world.apart else [])]
+    parts = [few for size in range(1, len(around) + 1) for few in itertools.combinations(around, size)]
+    for number, (lost, moment) in enumerate(itertools.product(parts, (None, *range(now)))):
+        if number % some_of_all:
+            continue
+        count += 1
+        world.lose(lost) if moment is None else world.restore(moment, lost)
+        for directory in ("wednesday", "thursday", "tuesday", "monday", "wednesday"):
+            world.live(directory)
+        world.restore(now, lost)
+        for directory in ("tuesday", "thursday"):
+            world.live(directory)
+        world.lose(world.parts())
+        world.restore(now, world.parts())
+    return count
+
+
+@pytest.mark.parametrize("limited", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
+def test_whatever_is_lost_or_restored(place, apart, limited):
+    with made(place, apart, limited) as world:
+        assert every_loss(world, limited, 1 if place is None else 7) > 4
 
 
 def test_whatever_happens_on_files() -> None:
