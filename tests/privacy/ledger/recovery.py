@@ -105,7 +105,8 @@ class World:
         self.model.advance(book)
 
     def _begin_early(self) -> None:
-        left_by_the_first(self.ledger)
+        for place in filter(None, (self.ledger, self.journal)):
+            left_by_the_first(place)
         book, kept = self.model.begin(2), self.model.journal()
         book.limited = True
         book.runs["r"] = Paid(None, "plan", None)
@@ -195,10 +196,9 @@ class World:
                 paid.check()
                 process.drawn.append(float(next(self._draws)))
                 drawn = np.array([process.drawn[-1]] * 2)
-                with contextlib.ExitStack() as dies:
-                    if self.apart:
-                        dies.enter_context(process.dying(ledger, "confirm", index, "stored"))
-                    dies.enter_context(process.dying(paid, "_tell", index, "committed"))
+                # in one database the two are one transaction, and nothing ends in between
+                not_yet = process.dying(ledger, "confirm", index, "stored")
+                with not_yet, process.dying(paid, "_tell", index, "committed"):
                     value = paid.commit(name, drawn)
                 is_new = bool(value[0] == drawn[0])
                 process.at(index, "remembered")
@@ -244,7 +244,8 @@ class World:
         history = ledger.history("d")
         runs = [run.run_id for run in history]
         assert len(set(runs)) == len(runs)
-        assert {run for run in runs if not run.startswith("recalled-")} == set(book.runs)
+        bound = {run.run_id: run.journal is not None for run in history if not run.run_id.startswith("recalled-")}
+        assert bound == {run: paid.journal is not None for run, paid in book.runs.items()}
         assert ledger.spent("d").epsilon == book.spent
         assert ledger._db.read(ledger_records.check_sums) == len(runs)
         assert (ledger.limit("d") is not None) == book.limited
@@ -265,6 +266,14 @@ class World:
     def copy(self) -> None:
         """Keep a copy of everything, as it is now."""
         self.moments.append({part: (self._read(part), copy.deepcopy(self._model(part))) for part in self.parts()})
+
+    def copied(self) -> str:
+        """A plain copy of the ledger, to be used beside it."""
+        if self._databases is not None:
+            return self.ledger.replace("/world", f"/{self._databases.copy()}")
+        copied = f"{self.ledger}.copy"
+        Path(copied).write_bytes(self._read("ledger"))
+        return copied
 
     def restore(self, moment: int, parts: Sequence[str]) -> None:
         """Put some of it back as it was then."""
