@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpdist.cli.errors import WRONG
+from dpdist.cli.exit_codes import WRONG
+from dpdist.cli.job_name import JobName
 from dpdist.cli.output import as_json, deliver
 from dpdist.errors import DataError
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command("doctor")
-@click.argument("job", type=click.Path(dir_okay=False), required=False)
+@click.argument("job", type=JobName(), required=False)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of the job; repeatable.")
 @click.option("--cluster", metavar="ADDRESS", help="The scheduler (tls://host:8786), in place of the job's.")
 @click.option("--ca-file", metavar="FILE", help="TLS: the authority; default: the job's, else Dask's configuration.")
@@ -107,7 +108,7 @@ def command(
 def _opened(path: str, arrays: dict[str, str], options: Any, findings: list[Finding]) -> Dataset | None:
     """The dataset, opened without writing an id to it."""
     from dpdist.data import Dataset
-    from dpdist.data.schema import ATTRIBUTE
+    from dpdist.data.dataset_schema import ATTRIBUTE
     from dpdist.data.stores import open_to_read
     from dpdist.engine.doctor import Finding
 

@@ -21,9 +21,9 @@ from dpdist.objects import StoreError
 from dpdist.privacy.ledger.heads import check_head
 from dpdist.privacy.ledger.journal import FIRST_EPOCH
 from dpdist.privacy.ledger.journal import SCHEMA as JOURNAL
+from dpdist.privacy.ledger.location import is_there
 from dpdist.privacy.ledger.migrations import found_version, refuse_newer
 from dpdist.privacy.ledger.object_journal import creates_once
-from dpdist.privacy.ledger.place import is_there
 from dpdist.privacy.ledger.postgres import is_address
 from dpdist.privacy.ledger.records import ADD_RUN, check_sums
 from dpdist.privacy.ledger.sqlite import Store, open_store, utc_now

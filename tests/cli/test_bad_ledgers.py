@@ -15,8 +15,8 @@ import pytest
 
 from dpdist import Budget, Dataset, Ledger
 from dpdist.errors import LedgerError
-from dpdist.privacy.accounting.filter import Charge
-from dpdist.privacy.ledger.place import is_there
+from dpdist.privacy.accounting.charge import Charge
+from dpdist.privacy.ledger.location import is_there
 from tests.cli.command import call
 from tests.postgres import PostgresServer
 

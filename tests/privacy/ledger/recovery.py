@@ -28,12 +28,12 @@ from dpdist import Budget, Dataset, Ledger
 from dpdist.engine.memory import NOTE, DatasetMemory, noted_head
 from dpdist.errors import Fenced, Forgotten, LedgerError
 from dpdist.jobs.account import open_ledger
-from dpdist.privacy.accounting.filter import Charge
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.ledger import records as ledger_records
 from dpdist.privacy.ledger.backup import back_up, put_back
 from dpdist.privacy.ledger.journal import Journal
+from dpdist.privacy.ledger.location import is_there
 from dpdist.privacy.ledger.paid_run import PaidRun
-from dpdist.privacy.ledger.place import is_there
 from dpdist.runs.directory import FORMAT, RunDirectory
 from dpdist.runs.remembered import gather
 from tests.postgres import PostgresServer

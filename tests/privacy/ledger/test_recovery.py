@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from dpdist import Dataset, Ledger
 from dpdist.engine.memory import DatasetMemory
 from dpdist.errors import Forgotten
-from dpdist.privacy.accounting.filter import Charge
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.ledger.paid_run import PaidRun
 from tests.postgres import PostgresServer
 from tests.privacy.ledger.recovery import World
