@@ -196,6 +196,7 @@ class World:
                 paid.check()
                 process.drawn.append(float(next(self._draws)))
                 drawn = np.array([process.drawn[-1]] * 2)
+                process.at(index, "drawn")
                 # in one database the two are one transaction, and nothing ends in between
                 not_yet = process.dying(ledger, "confirm", index, "stored")
                 with not_yet, process.dying(paid, "_tell", index, "committed"):
@@ -249,6 +250,7 @@ class World:
         assert ledger.spent("d").epsilon == book.spent
         assert ledger._db.read(ledger_records.check_sums) == len(runs)
         assert (ledger.limit("d") is not None) == book.limited
+        assert [what for _, what, _ in ledger.events()] == ["restore"] * book.restores
         releases = {(release.run_id, release.index): release.committed for run in history for release in run.releases}
         assert releases == dict.fromkeys(book.announced) | book.committed
 

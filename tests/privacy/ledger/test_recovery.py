@@ -283,6 +283,39 @@ def every_loss(world: World, limited: bool, some_of_all: int = 1) -> int:
     return count
 
 
+def every_restore(world: World) -> None:
+    """Whatever a ledger is put back from, and then all runs."""
+    world.live("monday")
+    world.back_up()
+    world.live("tuesday", end=(0, "used"))
+    world.back_up()
+    world.live("tuesday", end=(1, "announced"))
+    world.live("wednesday")
+    world.copy()
+    for source in (0, 1, "memories", "in place"):
+        world.put_back(source)
+        for directory in ("tuesday", "monday", "wednesday", "thursday"):
+            world.live(directory)
+        world.put_back("in place")
+        world.lose(world.parts())
+        world.restore(0, list(world.moments[0]))
+
+
+@pytest.mark.parametrize("limited", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
+def test_whatever_a_ledger_is_put_back_from(place, apart, limited):
+    with made(place, apart, limited) as world:
+        every_restore(world)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("point", BETWEEN)
+def test_of_two_processes_of_a_run_the_newer_one_goes_on(point, apart):
+    with made(None, apart) as world:
+        first = world.live("night", meanwhile=((0, point), lambda: world.live("night")))
+        assert first.end == ("done" if point in ("opened", "remembered", "used") else "fenced")
+
+
 @pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("apart", [False, True])
 def test_whatever_is_lost_or_restored(place, apart, limited):
