@@ -15,14 +15,11 @@ import contextlib
 import copy
 import itertools
 import json
-import sqlite3
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psycopg
 
 from dpdist import Budget, Dataset, Ledger
 from dpdist.engine.memory import NOTE, DatasetMemory, noted_head
@@ -37,6 +34,7 @@ from dpdist.privacy.ledger.paid_run import PaidRun
 from dpdist.runs.directory import FORMAT, RunDirectory
 from dpdist.runs.remembered import gather
 from tests.postgres import PostgresServer
+from tests.privacy.ledger.recovery_databases import Databases, take_back
 from tests.privacy.ledger.recovery_model import (
     BETWEEN,
     EPSILON,
@@ -399,7 +397,7 @@ class World:
         if content is None:
             path.unlink(missing_ok=True)
         elif self._n_processes and part in ("ledger", "journal"):
-            _take_back(path, content)
+            take_back(path, content)
         else:
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(content)
@@ -435,41 +433,6 @@ class World:
     def close(self) -> None:
         if self._databases is not None:
             self._databases.close()
-
-
-class Databases:
-    """The database of a ledger, on a real server, and copies of it."""
-
-    def __init__(self, server: PostgresServer) -> None:
-        self.address = server.address.replace("/postgres", "/world")
-        self._server = server.address
-        self._count = 0
-        self._copies: list[str] = []
-        self.restore(None)
-
-    def copy(self) -> str:
-        self._copies.append(f"copy{len(self._copies)}")
-        self._make(self._copies[-1], "world")
-        return self._copies[-1]
-
-    def restore(self, source: str | None) -> None:
-        self._make("world", source or "template0")
-
-    def close(self) -> None:
-        for name in ("world", *self._copies):
-            self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-
-    def _make(self, name: str, source: str) -> None:
-        self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-        for _ in range(100):  # a connection that was closed can still be there for a moment
-            with contextlib.suppress(psycopg.errors.ObjectInUse):
-                return self._execute(f"CREATE DATABASE {name} TEMPLATE {source}")
-            time.sleep(0.05)
-        raise AssertionError(f"{source} stays in use")
-
-    def _execute(self, statement: str) -> None:
-        with psycopg.connect(self._server, autocommit=True) as connection:
-            connection.execute(statement)  # type: ignore[call-overload]
 
 
 class _Process:
@@ -518,14 +481,3 @@ class _Process:
                 return
             assert reached[1] not in BETWEEN, f"the run is at {point}, and the model at {reached}"
         raise AssertionError(f"the run has come to {point}, and in the model it was {self.told.end} before")
-
-
-def _take_back(path: Path, content: bytes) -> None:
-    """Make a database that is in use what it was."""
-    with contextlib.closing(sqlite3.connect(path)) as target:
-        path = path.with_name(f"{path.name}.then")
-        path.write_bytes(content)
-        with contextlib.closing(sqlite3.connect(path)) as source:
-            source.backup(target)
-    for end in ("", "-wal", "-shm"):
-        path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
