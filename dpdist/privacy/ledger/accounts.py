@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from dpdist.errors import Forgotten, LedgerError
 from dpdist.privacy.accounting.charge import Charge
@@ -103,6 +103,8 @@ def add_limit(db: Transaction, account: str, limit: Limit) -> None:
 
 @as_written
 def limit_of(epsilon: float, delta: float, neighbours: str, composition: Composition) -> Limit:
+    if composition not in get_args(Composition):
+        raise ValueError
     return Limit(Budget(epsilon, delta), Neighbours(neighbours), composition)
 
 
