@@ -198,6 +198,9 @@ class SampleAndAggregate(Estimator):
         X = validate_data(self, X, reset=False)
         return X @ self.coef_ + self.intercept_
 
+    def _extreme_labels(self) -> tuple[Any, Any]:
+        return (-1.0, 1.0) if self._block_fit().classifies else super()._extreme_labels()
+
     def _block_fit(self) -> BlockFit:
         return block_fit(self.estimator, self.alpha, self.fit_intercept, self.parameters)
 
