@@ -1,11 +1,11 @@
-"""The only door to the data in the central model.
+"""The only way to the data in the central model.
 
 A `Coordinator` plans (from public numbers), charges the ledger, asks the shards, adds noise, journals, and hands out
 the released value. Nobody else ever sees an un-noised sum, and noise meets data in one place: `Coordinator._draw`.
 
 The order of things, which is what makes a crash harmless:
 
-1. `Coordinator.plan` calibrates the noise and asks the ledger whether the plan fits: a run that can't be paid for is
+1. `Coordinator.plan` calibrates the noise and asks the ledger whether it can pay: a run that can't be paid for is
    refused before any row is read;
 2. the shards are loaded (an unreadable chunk stops the run here, for free), then the whole plan is charged, durably;
 3. each release is recorded, summed, and drawn; its value is committed to the journal before anybody gets to see it.
@@ -35,9 +35,9 @@ from numpy.typing import NDArray
 
 from dpdist.data import Dataset, Fold
 from dpdist.engine import progress
-from dpdist.engine.checks import check_aligned, check_plannable, check_reported, check_smooth, sensitivity_of
+from dpdist.engine.checks import check_asked, check_plannable
 from dpdist.engine.memory import DatasetMemory
-from dpdist.engine.pieces import cut, windows
+from dpdist.engine.pieces import cut, pieces_of
 from dpdist.engine.query import Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.shards import Prepare, Round, ShardPlan
@@ -52,11 +52,10 @@ from dpdist.privacy.ledger.journal import AnyJournal
 from dpdist.privacy.ledger.ledger import Charge, Ledger
 from dpdist.privacy.ledger.paid_run import PaidRun
 from dpdist.privacy.ledger.records import edition_of
-from dpdist.privacy.mechanisms.reported import Reported
+from dpdist.privacy.protected_units import ALL_DATA, About, Protected
 from dpdist.privacy.randomness.bits import StreamBits, SystemBits
 from dpdist.privacy.randomness.streams import Stream, run_key_from_seed
 from dpdist.privacy.tracebacks import forgetful
-from dpdist.privacy.units import ALL_DATA, About, Protected
 
 log = logging.getLogger("dpdist")
 
@@ -102,14 +101,14 @@ class Coordinator:
         Rows that have to be read together: every range that a task holds begins at a multiple of it, whatever the
         partitions are.
     computation : str, optional
-        Public description of whatever the states depend on besides earlier releases (solver, step size, penalty ...).
+        Public description of whatever the states depend on besides earlier releases (step size, tolerance ...).
         A ``run_id`` that was used for another computation is refused instead of replayed.
     protects : Protected, optional
-        What of a row the queries randomise, where that is less than all of it (`dpdist.privacy.units`).
+        What of a row the queries randomise, where that is less than all of it (`dpdist.privacy.protected_units`).
 
     Examples
     --------
-    See `dpdist.central.linear.minimizer` for a user of this class.
+    See `dpdist.method.Oracle` for a user of this class.
     """
 
     def __init__(
@@ -177,8 +176,15 @@ class Coordinator:
         if self._owned:
             self._ledger.close()
 
-    def plan(self, items: Sequence[Item]) -> Plan:
+    def plan(self, items: Sequence[Item], queries: Mapping[str, Query] | None = None) -> Plan:
         """Calibrate the noise of ``items`` to the budget, and see that the ledger can pay for it.
+
+        Parameters
+        ----------
+        items : sequence of Item
+        queries : mapping of str to Query, optional
+            What will be asked, by the name of its item, where that is known: what `release` would refuse is refused
+            now, before anything is charged.
 
         Raises
         ------
@@ -192,10 +198,12 @@ class Coordinator:
         for item in items:
             check_plannable(item, self.dataset.schema.units)
         plan = calibrate(items, self.budget, self.neighbours, self._protects)
+        for name, query in (queries or {}).items():
+            self._sensitivity(plan[name], query)
         self._paid.open(self._digest(plan), self._charge_of(plan), About(self.dataset.schema.unit, plan.protects))
         if not self._named and self._ledger.has_unnamed():
             warnings.warn(
-                f"{self._ledger.path} has charges for arrays without a name, and these have none either: each fit has "
+                f"{self._ledger.path} has charges for arrays without a name, and these have none either: each run has "
                 "an account of its own, and nothing adds up what is learned about the same people. To add it up, name "
                 "their account: Dataset.from_arrays(X=X, y=y, account='survey-2026'); or, where the arrays are not "
                 "yours to name, as in a grid search, ledger=Ledger(path, account='survey-2026')",
@@ -232,11 +240,7 @@ class Coordinator:
         rows : Fold, optional
             The fold to ask; must be the one that the plan charged. Default: all rows.
         """
-        query.check_rows(self.n_rows)
-        check_aligned(query, self._align)
-        sensitivity = sensitivity_of(item, query, self.neighbours, self.dataset.schema.units)
-        check_smooth(item, query, self.neighbours)
-        check_reported(item, query, self._protects)
+        sensitivity = self._sensitivity(item, query)
         index = self._take(item, rows)
         release_id = self._release_id(index, query, item)
         value = self._paid.value(release_id)
@@ -262,7 +266,7 @@ class Coordinator:
         def ask(state: Any) -> NDArray[Any]:
             total: NDArray[Any] | None = None
             # rounds of reports can be long, and how many rows there are is public: they are asked in pieces
-            pieces = [(start, stop)] if query.reported is None else windows(self._ranges, start, stop)
+            pieces = [(start, stop)] if query.reported is None else pieces_of(self._ranges, start, stop)
             for first, last in pieces:
                 asked = Round(query, state, first, last, self.dataset.n_rows, batch)
                 for summary in workers.map(asked):
@@ -277,6 +281,17 @@ class Coordinator:
         self._paid.check()
         private = item.mechanism.release(statistic, sensitivity / grid, bits)
         return np.asarray(private).astype(np.float64) * (grid if item.mechanism.in_units else 1.0)
+
+    def drawn(self, name: str, n: int) -> int:
+        """A public number from 0 to ``n - 1``, each as likely, that has nothing to do with the rows.
+
+        It follows from the name of the run (random, unless it was given) and from what was planned, so that a run which
+        is taken up again finds it again; in a simulation from the seed.
+        """
+        digest = self._digest(self._planned())
+        key = self._run_key or hashlib.sha256(repr((self.run_id, self.dataset.id, digest)).encode()).digest()
+        stream = Stream(key, "drawn", name=name, n=n, plan=self._planned().digest())
+        return int(stream.generator(0).integers(n))
 
     def _begin(self) -> None:
         """Load the shards, then charge the plan; both once, and in this order."""
@@ -295,7 +310,7 @@ class Coordinator:
     def _shard_plans(self, workers: Workers) -> list[tuple[ShardPlan, dict[str, list[Any]]]]:
         """Deal the partitions to one shard per worker thread, in turn, so that a fold reaches all of them."""
         partitions = _aligned(self.dataset.partitions, self._align)
-        if all(isinstance(item.mechanism, Reported) for item in self._planned().items):
+        if all(item.mechanism.reported is not None for item in self._planned().items):
             partitions = cut(partitions, self._align, workers.n_threads)
         self._ranges = partitions
         n_shards = max(1, min(workers.n_threads, len(partitions)))
@@ -306,6 +321,11 @@ class Coordinator:
             sources = {name: [self.dataset.source(name)] * len(ranges) for name in self._arrays}
             plans.append((ShardPlan(ranges, self._arrays, resident), sources))
         return plans
+
+    def _sensitivity(self, item: Item, query: Query) -> float:
+        """Of the query to one unit; refuses one that the item does not pay for."""
+        units = self.dataset.schema.units
+        return check_asked(item, query, self.neighbours, units, self._protects, self._align, self.n_rows)
 
     def _take(self, item: Item, rows: Fold | None) -> int:
         plan = self._planned()

@@ -21,7 +21,10 @@ import numpy as np
 
 from dpdist.data import Dataset
 from dpdist.errors import DpdistError
+from dpdist.jobs import job_data as inputs
+from dpdist.jobs.choosing import chosen_method
 from dpdist.jobs.job import Job, locating, make_estimator
+from dpdist.jobs.registry import RegisteredMethod
 from dpdist.jobs.sections import offers
 from dpdist.privacy.audit.black_box import CONFIDENCE, Claim, Finding, Vectors, audit_black_box
 from dpdist.privacy.audit.worst_neighbours import Pair
@@ -81,15 +84,19 @@ def audit_job(
         return claimed
 
     found = audit_black_box(run, pairs, claim, n_trials=N_TRIALS, n_learn=N_LEARN, n_runs=n_runs, n_at_once=AT_ONCE)
-    return record(job, claim(), found, rows=n_rows, features=width)
+    size, model = inputs.to_be_written(n_rows, width), _fresh(job)
+    method, _ = chosen_method(job, model, model.plan(n_rows, width), size)
+    return record(job, method, claim(), found, rows=n_rows, features=width)
 
 
-def record(job: Job, claim: Claim, found: Finding, *, rows: int, features: int) -> dict[str, Any]:
+def record(
+    job: Job, method: RegisteredMethod, claim: Claim, found: Finding, *, rows: int, features: int
+) -> dict[str, Any]:
     """An audit as plain values."""
     return {
         "format": FORMAT,
-        "id": job.method.id,
-        "title": job.method.title,
+        "id": method.id,
+        "title": method.title,
         "estimator": job.estimator,
         "claimed": {"epsilon": claim.epsilon, "delta": claim.delta, "mu": claim.mu},
         "found": {

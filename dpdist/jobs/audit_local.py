@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from dpdist.jobs import job_data as inputs
 from dpdist.jobs.audit import record
+from dpdist.jobs.choosing import chosen_method
 from dpdist.jobs.job import Job, make_estimator
 from dpdist.local.survey.levels import Leveled
 from dpdist.local.survey.protocol import LocalProtocol
@@ -28,9 +30,10 @@ AT_ONCE_PER_RUN = 2
 
 def audit_reports(job: Job, *, n_runs: int, tell: Callable[[int, int], None] | None = None) -> dict[str, Any]:
     """Audit a single report of the method of a job; the arguments and the result are those of `audit_job`."""
-    width, n_rows = int(job.data.get("d", 1)), int(job.data.get("n", 10**5))
-    model = make_estimator(job)
-    protocol, pairs = model.protocol(n_rows, width), model.worst_neighbours(n_rows, width)
+    width, model = int(job.data.get("d", 1)), make_estimator(job)
+    size = inputs.to_be_written(int(job.data.get("n", 10**5)), width)
+    protocol, pairs = model.protocol(size.n_rows, width), model.worst_neighbours(size.n_rows, width)
+    method, _ = chosen_method(job, model, model.plan(size.n_rows, width), size)
     done, total = 0, n_runs * (TRIALS_PER_RUN * len(pairs) + LEARN_PER_RUN + PER_RUN)
 
     def run(pair: Pair, n: int) -> tuple[Vectors, Vectors]:
@@ -60,7 +63,7 @@ def audit_reports(job: Job, *, n_runs: int, tell: Callable[[int, int], None] | N
         n_at_once=AT_ONCE_PER_RUN * n_runs,
         more_scores=more_scores,
     )
-    return record(job, claim, found, rows=1, features=width)
+    return record(job, method, claim, found, rows=1, features=width)
 
 
 def _along(protocol: LocalProtocol, pair: Pair, width: int) -> Score:

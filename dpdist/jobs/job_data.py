@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from dpdist.data import ROWS, Dataset, Units
-from dpdist.data.schema import ATTRIBUTE, Schema
+from dpdist.data.dataset_schema import ATTRIBUTE, Schema
 from dpdist.data.stores import open_to_read, shown
 from dpdist.engine.memory import noted_head
 from dpdist.errors import DataError
 from dpdist.jobs.job import Job
 from dpdist.privacy.ledger.heads import Head
 from dpdist.problems.catalog import PROBLEMS
-from dpdist.problems.generated import Generated
+from dpdist.problems.problem import Generated
 
 _LABEL_BYTES = 8
 _PARTITION_BYTES = 2**24  # about, of data that is yet to be written

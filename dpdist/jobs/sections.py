@@ -14,17 +14,27 @@ from typing import TYPE_CHECKING, Any
 from dpdist.engine.addresses import ADDRESS
 from dpdist.errors import BudgetError, DataError
 from dpdist.jobs.kinds import Kind, Reader, kind_of, object_of, parameters_of, shown
-from dpdist.jobs.registry import ALIASES, METHODS, OWNED_BY_OTHER_KEYS, Method, estimator_class
+from dpdist.jobs.registry import (
+    AUTO,
+    ESTIMATORS,
+    METHODS,
+    OWNED_BY_OTHER_KEYS,
+    RegisteredMethod,
+    automatic,
+    estimator_class,
+    named,
+    not_found,
+)
 from dpdist.jobs.yaml_lines import Entry, nearest
 from dpdist.objects import SCHEMES as OBJECT_SCHEMES
 from dpdist.privacy.budget import check_account
 from dpdist.privacy.ledger.postgres import SCHEMES as DATABASE_SCHEMES
-from dpdist.problems.catalog import PROBLEMS
+from dpdist.problems.catalog import PROBLEMS, readers
 
 if TYPE_CHECKING:
     from dpdist.method import Choice
 
-KEYS = ("method", "estimator", "data", "params", "budget", "ledger", "journal", "cluster", "output")
+KEYS = ("method", "estimator", "data", "params", "budget", "ledger", "journal", "cluster", "output", "version")
 STORED_KEYS = ("path", "arrays", "id", "account", "public", "storage_options")
 CLUSTER_KEYS: Mapping[str, Any] = {"workers": None, "threads_per_worker": 1, "memory_limit": "auto"}
 """Keys of a local cluster with their defaults; ``workers`` has to be given."""
@@ -44,29 +54,34 @@ PASSWORD = r"://[^/@]*:[^/@]*@|://.*[?&](password|sig|signature|token)="
 _TEXT, _NUMBER, _WHOLE = (frozenset({kind}) for kind in ("text", "number", "whole"))
 
 
-def free_parameters(method: Method, estimator: str) -> dict[str, Kind]:
+def free_parameters(method: RegisteredMethod, estimator: str) -> dict[str, Kind]:
     """What a job may set under ``params``, and the kinds of the values."""
     cls = estimator_class(estimator)
     taken = {*OWNED_BY_OTHER_KEYS, *method.parameters} - set(offers(cls))
     return {name: kind for name, kind in parameters_of(cls).items() if name not in taken}
 
 
-def offers(estimator: type) -> Mapping[str, Mapping[str, type[Choice]]]:
-    """The parameters of an estimator that are objects, and what each may be."""
+def offers(estimator: type, method: RegisteredMethod | None = None) -> Mapping[str, Mapping[str, type[Choice]]]:
+    """The parameters of an estimator that are objects, and what each may be (for a method, where that matters)."""
     found: Mapping[str, Mapping[str, type[Choice]]] = getattr(estimator, "offers", {})
-    return found
+    if method is None or not found:
+        return found
+    model: Any = estimator(**{name: value for name, value in method.parameters.items() if name not in found})
+    return {name: model.offered(name) for name in found}
 
 
-def fixed_parameters(method: Method, estimator: type) -> dict[str, Any]:
+def fixed_parameters(method: RegisteredMethod, estimator: type) -> dict[str, Any]:
     """The parameters that make an estimator this method, objects made."""
-    objects = offers(estimator)
+    objects = offers(estimator, method)
     return {
         name: object_of(value, objects[name]) if isinstance(value, Mapping) and name in objects else value
         for name, value in method.parameters.items()
     }
 
 
-def _belongs(name: str, entry: Entry, objects: Mapping[str, Mapping[str, type[Choice]]], method: Method) -> str:
+def _belongs(
+    name: str, entry: Entry, objects: Mapping[str, Mapping[str, type[Choice]]], method: RegisteredMethod
+) -> str:
     """Where a parameter of one of the objects is written; empty where none has it."""
     for owner, offered in objects.items():
         fixed = method.parameters.get(owner)
@@ -138,19 +153,32 @@ class Sections:
             return self.add(name, entry.where, f"expected {STORES[name][0]}, got {shown(text)}")
         return text
 
-    def method(self) -> Method | None:
+    def method(self) -> RegisteredMethod | None:
         """The registry's entry."""
         name, entry = self.text("method"), _given(self.root, "method")
         if entry is None:
             return self.add(
-                "method", _place(self.root, "method"), f"missing; write method: NAME. There are: {', '.join(METHODS)}"
+                "method",
+                _location(self.root, "method"),
+                f"missing; write method: NAME. There are: {', '.join(METHODS)}",
             )
-        name = ALIASES.get(name, name) if name is not None else None
-        if name is not None and name not in METHODS:
-            return self.add("method", entry.where, f"unknown method {name!r}; {nearest(name, METHODS)}")
-        return None if name is None else METHODS[name]
+        if name == AUTO:
+            return self._automatic(entry)
+        if name is None or (found := named(name)) is not None:
+            return None if name is None else found
+        return self.add("method", entry.where, f"unknown method {name!r}; {not_found(name)}")
 
-    def estimator(self, method: Method | None) -> str | None:
+    def _automatic(self, method: Entry) -> RegisteredMethod | None:
+        """What decides itself: the estimator, which the job has to name."""
+        name, entry = self.text("estimator"), _given(self.root, "estimator")
+        if entry is None:
+            text = f"missing; method: {AUTO} needs to know what to fit. There are: {', '.join(ESTIMATORS)}"
+            return self.add("estimator", method.where, text)
+        if name is None or name in ESTIMATORS:
+            return None if name is None else automatic(name)
+        return self.add("estimator", entry.where, f"unknown estimator {name!r}; {nearest(name, ESTIMATORS)}")
+
+    def estimator(self, method: RegisteredMethod | None) -> str | None:
         """The name of one of the method's estimators."""
         name, entry = self.text("estimator"), _given(self.root, "estimator")
         if method is None:
@@ -162,16 +190,16 @@ class Sections:
         text = f"no estimator {name!r} for {method.id}; {nearest(name, method.estimators)}"
         return self.add("estimator", entry.where, text)
 
-    def params(self, method: Method | None, estimator: str | None) -> dict[str, Any]:
+    def params(self, method: RegisteredMethod | None, estimator: str | None) -> dict[str, Any]:
         """Parameters of the estimator, with objects made."""
         section = self._section("params")
         for name in () if method is None else method.needs:
             if section is None or _given(section, name) is None:
-                where = _place(section or self.root, name)
+                where = _location(section or self.root, name)
                 self.add(f"params.{name}", where, f"missing; {method.id if method else ''} needs it")
         if section is None or method is None or estimator is None:
             return {}
-        kinds, objects = free_parameters(method, estimator), offers(estimator_class(estimator))
+        kinds, objects = free_parameters(method, estimator), offers(estimator_class(estimator), method)
         values = {}
         for name, entry in section.value.items():
             key = f"params.{name}"
@@ -192,11 +220,11 @@ class Sections:
                 values[name] = self.reader.read(entry, key, kinds[name])
         return values
 
-    def _fixed(self, method: Method, name: str, key: str, entry: Entry) -> None:
+    def _fixed(self, method: RegisteredMethod, name: str, key: str, entry: Entry) -> None:
         fixed = f"the method {method.id} fixes it at {method.parameters[name]!r}"
         self.add(key, entry.where, f"{fixed}; leave it out, or choose another method")
 
-    def budget(self, method: Method | None) -> tuple[float, float]:
+    def budget(self, method: RegisteredMethod | None) -> tuple[float, float]:
         """Epsilon and delta."""
         section = self._section("budget", "budget: {epsilon: 1.0, delta: 1.0e-6}")
         if section is None:
@@ -205,21 +233,21 @@ class Sections:
         entry = _given(section, "epsilon")
         if entry is None:
             text = "missing; write the largest epsilon this run may spend, such as 1.0"
-            epsilon = self.add("budget.epsilon", _place(section, "epsilon"), text)
+            epsilon = self.add("budget.epsilon", _location(section, "epsilon"), text)
         else:
             epsilon = self.reader.read(entry, "budget.epsilon", _NUMBER)
             if epsilon is not None and not 0 < epsilon < math.inf:
                 self.add("budget.epsilon", entry.where, f"expected a positive finite number, got {shown(epsilon)}")
         entry = _given(section, "delta")
         delta = 0.0 if entry is None else self.reader.read(entry, "budget.delta", _NUMBER)
-        where = _place(section, "delta")
+        where = _location(section, "delta")
         if delta is None:
             return epsilon, math.nan
         if not 0 <= delta < 1:
             self.add("budget.delta", where, f"expected a number of at least 0 and below 1, got {shown(delta)}")
         elif method is not None and method.guarantee == "epsilon" and delta > 0:
             self.add("budget.delta", where, f"the guarantee of {method.id} is one of epsilon alone; leave delta out")
-        elif method is not None and method.guarantee != "epsilon" and delta == 0:
+        elif method is not None and method.guarantee == "(epsilon, delta)" and delta == 0:
             text = f"{method.id} needs a delta above 0, far below 1 / (number of rows), such as 1.0e-6"
             self.add("budget.delta", where, text if entry else f"missing; {text}")
         return epsilon, delta
@@ -251,11 +279,16 @@ class Sections:
             text = f"unknown generator {name!r}; {nearest(name, PROBLEMS)}"
             return self.add("data.generate", generate.where, text) or {}
         problem = PROBLEMS[name]
-        self._known(section, "data", ("generate", *problem.keys), also=("path",))
+        known = ("generate", *problem.parameters)
+        elsewhere = [key for key in section.value if key not in known and readers(key)]
+        for key in elsewhere:
+            text = f"the generator {name} does not read it, {readers(key)}; it reads {', '.join(problem.parameters)}"
+            self.add(f"data.{key}", section.value[key].where, text)
+        self._known(section, "data", known, also=("path", *elsewhere))
         values: dict[str, Any] = {}
-        for key in problem.keys:
+        for key, default in problem.parameters.items():
             entry = _given(section, key)
-            value = None if entry is None else self.reader.read(entry, f"data.{key}", problem_kind(problem.keys[key]))
+            value = None if entry is None else self.reader.read(entry, f"data.{key}", problem_kind(default))
             if entry is None or value is None:
                 continue
             if isinstance(value, int) and not isinstance(value, bool) and value > LARGEST:
@@ -265,7 +298,7 @@ class Sections:
                 values[key] = problem.resolve({key: value})[key]
             except DataError as error:
                 self.add(f"data.{key}", entry.where, str(error).removeprefix(f"data.{key} "))
-        return {"generate": name, **problem.keys, **values}
+        return {"generate": name, **problem.parameters, **values}
 
     def _stored(self, section: Entry) -> dict[str, Any]:
         self._known(section, "data", STORED_KEYS, also=("generate",))
@@ -313,10 +346,10 @@ class Sections:
         address, files = values["address"], [name for name in REMOTE_KEYS[1:] if values[name]]
         if address is not None and not re.fullmatch(ADDRESS, address):
             text = f"expected the address of a scheduler (tls://host:8786), got {shown(address)}"
-            self.add("cluster.address", _place(section, "address"), text)
+            self.add("cluster.address", _location(section, "address"), text)
         elif address is not None and files and not address.startswith(("tls://", "wss://")):
             text = f"it is not encrypted, and {files[0]} is given: write tls://host:8786"
-            self.add("cluster.address", _place(section, "address"), text)
+            self.add("cluster.address", _location(section, "address"), text)
         return {name: value for name, value in values.items() if value is not None}
 
     def _local_cluster(self, section: Entry) -> dict[str, Any]:
@@ -330,7 +363,7 @@ class Sections:
                     text = f"expected a whole number of at least 1, got {shown(values[name])}"
                     self.add(f"cluster.{name}", entry.where, text)
         if _given(section, "workers") is None:
-            self.add("cluster.workers", _place(section, "workers"), "missing; write the number of worker processes")
+            self.add("cluster.workers", _location(section, "workers"), "missing; write the number of worker processes")
         entry = _given(section, "memory_limit")
         if entry is not None:
             limit = values["memory_limit"] = entry.value
@@ -353,7 +386,7 @@ class Sections:
         entry = _given(self.root, key)
         if entry is None:
             if required:
-                self.add(key, _place(self.root, key), f"missing; write {required}")
+                self.add(key, _location(self.root, key), f"missing; write {required}")
         elif not isinstance(entry.value, dict):
             self.add(key, entry.where, f"expected keys with values, got {shown(entry.value)}")
         else:
@@ -367,7 +400,7 @@ def _given(section: Entry, name: str) -> Entry | None:
     return None if entry is None or entry.value is None else entry
 
 
-def _place(section: Entry, name: str) -> str:
+def _location(section: Entry, name: str) -> str:
     """Where a key stands, or should."""
     entry = section.value.get(name)
     return section.where if entry is None else entry.where

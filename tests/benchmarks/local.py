@@ -11,7 +11,7 @@ import numpy as np
 from dpdist.local.randomisers.coordinates import SampleCoordinates
 from dpdist.local.randomisers.frequency import OUE
 from dpdist.local.randomisers.vectors import PrivUnitG
-from dpdist.local.statistics.entries import Ball, Box
+from dpdist.local.statistics.bounded_values import Ball, Box
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.privacy.randomness.draws import StreamDraws
 from dpdist.privacy.randomness.streams import Stream

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone, is_classifier
 
-from dpdist.central.aggregate.muted import silence
+from dpdist.central.aggregate.muted import muted
 from dpdist.engine.query import Block
 from dpdist.errors import BudgetError
 from dpdist.identity import NotNamed, text
@@ -137,7 +137,7 @@ class Estimator(BlockFit):
         y = X.sum(axis=1) + rng.standard_normal(len(X))
         problem = None
         try:
-            with silence():
+            with muted():
                 values = self._parameters(X, np.where(y > 0, 1.0, -1.0) if self.classifies else y)
         except Exception as error:  # the rows are generated, so all may be told
             problem = f"fails on generated rows ({type(error).__name__}: {error})"
@@ -155,7 +155,7 @@ class Estimator(BlockFit):
         X, y = np.asarray(block["X"]), np.asarray(block["y"])
         good = np.isfinite(X).all(axis=1) & np.isfinite(y)
         out = np.full((len(y) // size, n_parameters), np.nan)
-        with silence():
+        with muted():
             for i in range(len(out)):
                 rows = slice(i * size, (i + 1) * size)
                 try:
@@ -202,12 +202,8 @@ def _is_nameless(value: Any) -> bool:
     return False
 
 
-def block_fit(estimator: Any, alpha: float, intercept: bool, read: Read | None) -> BlockFit:
-    """What ``estimator`` names: one of the built-in fits, or a scikit-learn estimator."""
-    if isinstance(estimator, str) and estimator in BUILT_IN:
-        if read is not None:
-            raise BudgetError(f"parameters= is for scikit-learn estimators; {estimator!r} has coef_ and intercept_")
-        return BUILT_IN[estimator](float(alpha), bool(intercept))
+def block_fit(estimator: Any, read: Read | None) -> Estimator:
+    """The fit of a scikit-learn estimator."""
     if not isinstance(estimator, BaseEstimator) or not hasattr(estimator, "fit"):
         raise BudgetError(
             f"estimator must be {' or '.join(map(repr, BUILT_IN))} or a scikit-learn estimator (a BaseEstimator with "

@@ -28,15 +28,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpdist.central.linear.automatic import SOLVERS, automatic
 from dpdist.central.linear.bounding import GRADIENTS, ROWS, Gradient, Rows
 from dpdist.central.linear.linear_method import LinearMethod, Problem
-from dpdist.constraints import Constraint, Penalty
+from dpdist.constraints import Constraint, L1Ball, Penalty, SmoothPenalty, is_proximal, is_smooth
 from dpdist.data import Dataset
 from dpdist.engine.shards import Prepare
-from dpdist.errors import DataError
+from dpdist.errors import BudgetError, DataError
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
 from dpdist.estimators.parameters import check_bound, check_offers
 from dpdist.estimators.row_maps import features, targets
-from dpdist.losses import LOSSES, Loss, by_name
+from dpdist.losses import LOSSES, Logistic, Loss, by_name
 from dpdist.method import Method, Public
 from dpdist.privacy.audit.worst_neighbours import FAR_LABEL
 
@@ -48,6 +49,22 @@ def _takes_signs(model: Minimizer) -> bool:
     return loss is not None and loss.labels == "signs"
 
 
+def _check_penalty(penalty: Any) -> None:
+    """Refuse what is no penalty: it takes a proximal step or, with a range of its curvature, a gradient."""
+    if isinstance(penalty, type) or not (is_proximal(penalty) or is_smooth(penalty)):
+        raise BudgetError(
+            "penalty must have a proximal step (a method prox, as ElasticNet(1e-4) has) or be smooth (value, gradient, "
+            f"hessian and curvature_range, as GemanMcClure(0.1) has); got {penalty!r}"
+        )
+    if is_smooth(penalty) and not is_proximal(penalty):
+        low, high = penalty.curvature_range
+        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+            raise BudgetError(
+                f"penalty={penalty!r}: its curvature_range must be two finite numbers, the least and the largest "
+                f"curvature that there is, got {low!r} and {high!r}; steps rest on them"
+            )
+
+
 @dataclass(eq=False, repr=False)
 class Minimizer(Estimator):
     """Minimise a private mean loss of a linear predictor.
@@ -57,8 +74,9 @@ class Minimizer(Estimator):
     loss : str or Loss, default "logistic"
         ``"logistic"``, ``"squared"``, ``"huber"``, ``"smoothed-hinge"`` or any `dpdist.losses.Loss`. Those for two
         classes (logistic, smoothed-hinge) take labels -1 and +1; a row with another label counts as empty.
-    penalty : Penalty, optional
-        For example ``ElasticNet(1e-4)``; public, hence free. Not applied to the intercept.
+    penalty : Penalty or SmoothPenalty, optional
+        For example ``ElasticNet(1e-4)``, or ``GemanMcClure(0.1)``, which is smooth and not convex, so that
+        ``solver="gradient"`` adds its gradient to what was released. Public, hence free. Not applied to the intercept.
     constraint : Constraint, optional
         For example ``L2Ball(10.0)``.
     solver : str or LinearMethod, default "auto"
@@ -135,8 +153,10 @@ class Minimizer(Estimator):
     """
 
     offers: ClassVar[Mapping[str, Offered]] = {"solver": SOLVERS, "gradient": GRADIENTS, "rows": ROWS}
+    supposing: ClassVar[Mapping[str, Any]] = {"constraint": L1Ball(1.0), "row_norm": 1.0, "feature_bound": 1.0}
+
     loss: str | Loss = "logistic"
-    penalty: Penalty | None = None
+    penalty: Penalty | SmoothPenalty | None = None
     constraint: Constraint | None = None
     _: KW_ONLY
     solver: str | LinearMethod = "auto"
@@ -150,6 +170,12 @@ class Minimizer(Estimator):
     neighbours: str = "replace-one"  # type: ignore[misc]
     n_public: int | None = None  # type: ignore[misc]
 
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        if not _takes_signs(self):
+            return Answer.NUMBERS, Answer.COEFFICIENTS
+        return (Answer.LOG_ODDS, Answer.CLASSES) if isinstance(self._loss(), Logistic) else (Answer.CLASSES,)
+
     def _decided(self, public: Public, **beside: Any) -> LinearMethod:
         solver: Any = chosen("solver", self.solver, SOLVERS)
         solver = automatic(self._problem(public)) if solver == "auto" else solver
@@ -158,15 +184,13 @@ class Minimizer(Estimator):
         return replace(found, public=public, statement=replace(found.problem, public=public))
 
     def _problem(self, public: Public) -> Problem:
-        size = self.feature_bound or (self.row_norm or math.sqrt(public.n_features)) / math.sqrt(public.n_features)
         gradient, rows = chosen("gradient", self.gradient, GRADIENTS), chosen("rows", self.rows, ROWS, auto=False)
-        return Problem(
+        problem = Problem(
             public=public,
             loss=self._loss(),
             penalty=self._penalty(),
             constraint=self.constraint,
             n_problems=self._n_problems(),
-            intercept=size if self.fit_intercept else 0.0,
             gradient=None if gradient == "auto" else gradient,
             rows=rows,
             row_norm=self.row_norm,
@@ -174,6 +198,10 @@ class Minimizer(Estimator):
             residual_bound=self.residual_bound,
             second_moment=self.second_moment,
         )
+        if not self.fit_intercept:
+            return problem
+        root = math.sqrt(public.n_features)
+        return replace(problem, intercept=problem.feature_bound or (problem.row_norm or root) / root)
 
     def _prepare(self, dataset: Dataset) -> Mapping[str, Prepare]:
         return {"X": features, "y": self._prepare_labels(str(dataset.arrays["y"].dtype))}
@@ -229,7 +257,7 @@ class Minimizer(Estimator):
     def _loss(self) -> Loss:
         return by_name(self.loss) if isinstance(self.loss, str) else self.loss
 
-    def _penalty(self) -> Penalty | None:
+    def _penalty(self) -> Penalty | SmoothPenalty | None:
         return self.penalty
 
     def _prepare_labels(self, stored: str) -> Prepare:
@@ -245,6 +273,6 @@ class Minimizer(Estimator):
         for name, offered in self.offers.items():
             chosen(name, getattr(self, name), offered, auto=name != "rows")
         if self.penalty is not None:
-            check_offers("penalty", self.penalty, "prox", "ElasticNet(1e-4)")
+            _check_penalty(self.penalty)
         if self.constraint is not None:
             check_offers("constraint", self.constraint, "project", "L2Ball(10.0)")

@@ -28,10 +28,11 @@ from dpdist.constraints import project_simplex
 from dpdist.data import Dataset
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, DataError
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.parameters import check_between, check_count
-from dpdist.local.estimator import LocalEstimator
-from dpdist.local.method import LocalMethod
+from dpdist.local.local_estimator import LocalEstimator
+from dpdist.local.local_method import LocalMethod
 from dpdist.local.randomisers.frequency import (
     KRR,
     OLH,
@@ -44,10 +45,10 @@ from dpdist.local.randomisers.frequency import (
     check_chance,
 )
 from dpdist.local.statistics.categories import Category, Labelled
-from dpdist.local.survey.inputs import as_given, one_column
 from dpdist.local.survey.levels import Leveled, Levels, check_levels
 from dpdist.local.survey.protocol import LocalProtocol
-from dpdist.method import DECIDED, Method, Oracle, Public, by_name
+from dpdist.local.survey.user_values import as_given, one_column
+from dpdist.method import DECIDED, Method, Noted, Oracle, Public, by_name
 from dpdist.privacy.accounting.plan import Plan
 
 MANY = 1 << 16
@@ -86,7 +87,7 @@ def best_oracle(n_categories: int, epsilon: float, sums: bool = False) -> tuple[
 
 
 @dataclass(frozen=True)
-class Categories:
+class Categories(Noted):
     """What a user of `Histogram` states.
 
     Attributes
@@ -112,6 +113,7 @@ class FrequencyMethod(LocalMethod):
 
     oracle: ClassVar[type[FrequencyOracle]]
     measures: ClassVar[str] = "standard error of the frequency of a rare category"
+    solves_with = ("postprocess",)
 
     def decide(self, public: Public, statement: Categories) -> Self:
         return self._with(public, statement)
@@ -232,7 +234,7 @@ class Histogram(LocalEstimator):
         public number that must not depend on their category. Users report at the highest level that does not
         exceed it (below the lowest one, without any information), and estimates are weighted by their precision.
     epsilon, delta, fidelity
-        As in `dpdist.local.estimator.LocalEstimator`; the guarantee is pure, delta is not used.
+        As in `dpdist.local.local_estimator.LocalEstimator`; the guarantee is pure, delta is not used.
     ledger, cluster, run_id, random_state
         As in `dpdist.central.linear.minimizer.Minimizer`.
 
@@ -262,6 +264,7 @@ class Histogram(LocalEstimator):
     (True, 'krr')
     """
 
+    answers = (Answer.FREQUENCIES,)
     offers: ClassVar[Mapping[str, Offered]] = {"method": METHODS}
 
     n_categories: int | None = None

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.errors import BudgetError
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered
 from dpdist.estimators.parameters import check_bound, check_count
 from dpdist.local.linear.moment_regression import (
@@ -117,7 +118,7 @@ class KernelRidge(MomentRegression):
     label_bound : float
         Public bound of the size of a label, enforced. Required.
     epsilon, delta, fidelity
-        As in `dpdist.local.estimator.LocalEstimator`.
+        As in `dpdist.local.local_estimator.LocalEstimator`.
     ledger, cluster, run_id, random_state
         As in `dpdist.central.linear.minimizer.Minimizer`.
 
@@ -144,6 +145,7 @@ class KernelRidge(MomentRegression):
     """
 
     methods = METHODS
+    answers = (Answer.NUMBERS,)
     offers: ClassVar[Mapping[str, Offered]] = {"method": METHODS}
 
     _: KW_ONLY

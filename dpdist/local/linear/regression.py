@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered
 from dpdist.estimators.parameters import check_bound, check_count, need_bound
 from dpdist.local.linear.moment_regression import (
@@ -153,7 +154,7 @@ class LinearRegression(MomentRegression):
     row_norm, label_bound : float
         Public bounds of the l2 norm of a row and of the size of a label, enforced. Required.
     epsilon, delta, fidelity
-        As in `dpdist.local.estimator.LocalEstimator`.
+        As in `dpdist.local.local_estimator.LocalEstimator`.
     ledger, cluster, run_id, random_state
         As in `dpdist.central.linear.minimizer.Minimizer`.
 
@@ -183,6 +184,7 @@ class LinearRegression(MomentRegression):
     """
 
     methods = METHODS
+    answers = (Answer.NUMBERS, Answer.COEFFICIENTS)
     offers: ClassVar[Mapping[str, Offered]] = {"method": METHODS}
 
     _: KW_ONLY

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from dpdist.errors import BudgetError
 from dpdist.identity import tag_of
 from dpdist.privacy.accounting.cost import Cost
+from dpdist.privacy.protected_units import ALL_DATA, Protected
 from dpdist.privacy.randomness.draws import Draws
-from dpdist.privacy.units import ALL_DATA, Protected
 
 Block = Mapping[str, NDArray[Any]]
 Domain = Literal["category", "box", "ball"]

@@ -21,7 +21,8 @@ import numpy as np
 
 from dpdist.errors import BudgetError, Forgotten, LedgerError
 from dpdist.objects import is_object_store
-from dpdist.privacy.accounting.filter import Charge, Composition, Limit, check_fits, check_suits
+from dpdist.privacy.accounting.charge import Charge
+from dpdist.privacy.accounting.filter import Composition, Limit, check_fits, check_suits
 from dpdist.privacy.accounting.totals import Balance
 from dpdist.privacy.budget import Budget, Neighbours, check_account
 from dpdist.privacy.ledger.accounts import (
@@ -38,8 +39,8 @@ from dpdist.privacy.ledger.accounts import (
 )
 from dpdist.privacy.ledger.heads import Head, Witness, advance, check_head, read_head
 from dpdist.privacy.ledger.journal import AnyJournal, Journal, ReleasedValues, RunJournal
+from dpdist.privacy.ledger.location import check_is_ledger, default_path, is_there
 from dpdist.privacy.ledger.object_journal import ObjectJournal
-from dpdist.privacy.ledger.place import check_is_ledger, default_path
 from dpdist.privacy.ledger.reader import LedgerReader
 from dpdist.privacy.ledger.records import (
     ADD_RELEASE,
@@ -68,8 +69,8 @@ from dpdist.privacy.ledger.resumption import (
 )
 from dpdist.privacy.ledger.sqlite import MEMORY, open_store, utc_now
 from dpdist.privacy.ledger.tables import SCHEMA
+from dpdist.privacy.protected_units import ROWS, About, counted, group_size
 from dpdist.privacy.tracebacks import forgetful
-from dpdist.privacy.units import ROWS, About, counted, group_size
 
 Result = TypeVar("Result")
 
@@ -139,6 +140,16 @@ class Ledger(LedgerReader):
         check_is_ledger(named)
         return cls(named)
 
+    @classmethod
+    def unless_there(cls, path: str | os.PathLike[str] | None = None) -> Ledger | None:
+        """One in memory that is called as the one of which there is none yet: what it refuses makes no file."""
+        named = default_path() if path is None else os.fspath(path)
+        if is_there(named):
+            return None
+        stand_in = cls(MEMORY)
+        stand_in.path = named
+        return stand_in
+
     @functools.cached_property
     def journal(self) -> AnyJournal:
         """The released values of the runs charged here: by default in the same database (or memory).
@@ -164,18 +175,18 @@ class Ledger(LedgerReader):
         self._db.close()
 
     def _write(self, work: Callable[[Any], Result]) -> Result:
-        """Let `work` change the ledger, unless it has forgotten what this object wrote.
+        """Let `work` change the ledger, unless it has forgotten what this object saw."""
+        result, self._seen = self._db.write(lambda db: self._not_taken_back(db, work))
+        return result
+
+    def _not_taken_back(self, db: Any, work: Callable[[Any], Result]) -> tuple[Result, Head]:
+        """Do `work`, and say where the ledger stands then; a ledger that has forgotten what was seen is refused.
 
         A database can be taken back while it is in use: a server fails over to a copy that lags behind.
         """
-
-        def checked(db: Any) -> tuple[Result, Head]:
-            if self._seen is not None:
-                check_head(db, self.path, self._seen, "this process")
-            return work(db), read_head(db)
-
-        result, self._seen = self._db.write(checked)
-        return result
+        if self._seen is not None:
+            check_head(db, self.path, self._seen, "this process")
+        return work(db), read_head(db)
 
     # -- limits ---------------------------------------------------------------------------------------------------
 
@@ -192,8 +203,8 @@ class Ledger(LedgerReader):
 
         Set it before the first run. Lowering it is always sound; raising it weakens the guarantee to the new limit.
         The relation, the rule and the unit stay as they are once something has been charged. Earlier limits are kept on
-        file. ``unit`` is what the limit is about (`dpdist.privacy.units`): ``"row"``, ``"label"``, ``"answer"``, or the
-        name of an owner of rows; by default that of the dataset that is charged first.
+        file. ``unit`` is what the limit is about (`dpdist.privacy.protected_units`): ``"row"``, ``"label"``,
+        ``"answer"``, or the name of an owner of rows; by default that of the dataset that is charged first.
 
         Raises
         ------
@@ -272,7 +283,7 @@ class Ledger(LedgerReader):
             The plan's total.
         about : About, optional
             Whose data it is about: an account about another unit is charged what that is proved to cost it
-            (`dpdist.privacy.units`). Default: one row.
+            (`dpdist.privacy.protected_units`). Default: one row.
         account : str, optional
             Who pays: what all datasets about the same people share. Default: the dataset's own, of its id.
         named : bool
@@ -462,7 +473,7 @@ class Ledger(LedgerReader):
             check_journal(db, record, name)
             return record
 
-        record = self._db.read(checked)
+        record, self._seen = self._db.read(lambda db: self._not_taken_back(db, checked))
         if record is None:
             return False
         if record.journal is None:

@@ -32,7 +32,7 @@ from dpdist.privacy.accounting.filter import check_suits
 from dpdist.privacy.ledger.accounts import LIMITS, SET_UNIT, account_of, open_account, read_account, read_move
 from dpdist.privacy.ledger.heads import Head, advance, read_head
 from dpdist.privacy.ledger.ledger import Ledger
-from dpdist.privacy.ledger.place import is_there
+from dpdist.privacy.ledger.location import is_there
 from dpdist.privacy.ledger.postgres import is_address
 from dpdist.privacy.ledger.recall import charge_of
 from dpdist.privacy.ledger.records import RELEASES, RUN, WHOLE_RELEASE, WHOLE_RUN, check_sums, enter_journal, run_record
@@ -99,17 +99,22 @@ def move(source: Ledger, account: str, target: Ledger, why: str, *, nothing_sinc
         If the target has charged the account, a run id or a dataset of it otherwise, or the account is elsewhere.
         Nothing is changed then.
     """
-    if source.id == target.id:
-        raise LedgerError(
-            f"{target.path} is {source.path}, or a copy of it: name another ledger, which may be a new file. Nothing "
-            "was changed"
-        )
-    leaving = source._db.read(lambda db: _packed(db, source.path, account, target, nothing_since))
+    leaving = check_may_leave(source, account, target, nothing_since=nothing_since)
     if not target._db.read(lambda db: _is_taken_in(db, leaving, target.path)):
         target._db.write(lambda db: _expect(db, leaving, target.path, why))
     closed = source._db.write(lambda db: _close(db, source.path, leaving.head, account, target, why, nothing_since))
     target._db.write(lambda db: _take_in(db, closed, target.path, why))
     return target.n_runs(account)
+
+
+def check_may_leave(source: Ledger, account: str, target: Ledger, *, nothing_since: bool) -> Parcel:
+    """All of an account, unless it may not be moved; changes nothing."""
+    if source.id == target.id:
+        raise LedgerError(
+            f"{target.path} is {source.path}, or a copy of it: name another ledger, which may be a new file. Nothing "
+            "was changed"
+        )
+    return source._db.read(lambda db: _packed(db, source.path, account, target, nothing_since))
 
 
 def _full(path: str) -> str:

@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpdist.local.randomisers.coordinates import SampleCoordinates
-from dpdist.local.statistics.entries import COMPILED_FROM, Box, Truncated
+from dpdist.local.statistics.bounded_values import COMPILED_FROM, Box, Truncated
 from dpdist.local.statistics.residuals import BoxResiduals
 from dpdist.local.survey.protocol import Block, LocalProtocol, Statistic
 from dpdist.privacy.randomness.draws import StreamDraws, SystemDraws

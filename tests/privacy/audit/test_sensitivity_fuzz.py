@@ -16,7 +16,6 @@ from sklearn.linear_model import Ridge
 import dpdist
 from dpdist.central.aggregate.block_fits import BlockFit, Estimator, LeastSquares
 from dpdist.central.aggregate.block_fits import Logistic as block_logistic
-from dpdist.central.aggregate.combine import BlockEstimates, BlockSum
 from dpdist.engine.query import QUERIES, Query
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError
@@ -38,12 +37,13 @@ from dpdist.losses import (
 from dpdist.privacy.audit.sensitivity_fuzz import SensitivityViolation, adversarial_rows, sensitivity_fuzz
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.norms import FROBENIUS, NUCLEAR
-from dpdist.privacy.mechanisms.perturbation import ObjectivePerturbation
+from dpdist.privacy.mechanisms.objective_perturbation import ObjectivePerturbation
 from dpdist.privacy.randomness.bits import StreamBits
-from dpdist.queries.coordinate_gradients import CoordinateGradientSum, Shifted, State
-from dpdist.queries.gradients import GradientSum, LargestEigenvalue
+from dpdist.queries.block_results import BlockEstimates, BlockSum
+from dpdist.queries.coordinate_gradient_sums import CoordinateGradientSum, Shifted, State
+from dpdist.queries.gradient_sums import GradientSum, LargestEigenvalue
 from dpdist.queries.minimizers import Minimum, Objective, PerturbedMinimum, RowCount
-from dpdist.queries.moments import HessianSum, SecondMomentSum
+from dpdist.queries.moment_sums import HessianSum, SecondMomentSum
 from dpdist.queries.robust_sums import ColumnSum, TrimmedColumnSum, TrimmedGradientSum
 from dpdist.queries.smooth_losses import GradientDifference, LargestSquareSum
 

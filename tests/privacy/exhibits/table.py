@@ -23,8 +23,8 @@ from dpdist.kernels.truncation import SoftTruncation
 from dpdist.privacy.accounting.closed_forms import eps_for_rho, gdp_mu
 from dpdist.privacy.audit.black_box import CONFIDENCE
 from dpdist.privacy.audit.two_point import event_bound
+from dpdist.privacy.mechanisms.objective_perturbation import ObjectivePerturbation
 from dpdist.privacy.mechanisms.peeling import peel
-from dpdist.privacy.mechanisms.perturbation import ObjectivePerturbation
 from dpdist.privacy.mechanisms.selection import select
 from dpdist.privacy.mechanisms.smooth_sensitivity import SMOOTH_BITS, ArsinhNormal
 from dpdist.privacy.randomness.bits import StreamBits, SystemBits
