@@ -16,7 +16,7 @@ from dpdist.losses import Loss
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.randomness.bits import Bits
-from dpdist.queries.gradient_sums import one_against_rest
+from dpdist.queries.gradient_sums import one_against_rest, place_of
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class CoordinateGradientSum(Query):
     """Sum of loss gradients of which every coordinate is bounded (`dpdist.kernels.coordinate_gradients`).
 
     No row moves a coordinate by more than twice ``bounded.bound`` under replace-one, for any input: that is the
-    l-infinity sensitivity, times the root of their number the l2 one.
+    l-infinity sensitivity, times the root of their number the l2 one. The state is the point or, unless the map is a
+    `Residual`, `dpdist.queries.gradient_sums.At`.
     """
 
     tag: ClassVar[str] = "CoordinateGradientSum"
@@ -50,9 +51,17 @@ class CoordinateGradientSum(Query):
         return self.n_features + (self.intercept > 0)
 
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        y = one_against_rest(block["y"], self.target)
+        place = place_of(state)
         return coordinate_gradient(
-            block["X"], y, state, self.loss, self.bounded, grid=self.grid, intercept=self.intercept, rows=rows
+            block["X"],
+            one_against_rest(block["y"], self.target),
+            place.w,
+            self.loss,
+            self.bounded,
+            grid=self.grid,
+            intercept=self.intercept,
+            rows=rows,
+            shift=place.shift,
         )
 
 

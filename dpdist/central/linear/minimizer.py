@@ -84,7 +84,8 @@ class Minimizer(Estimator):
         ``"output"``, one release of the exact minimiser (`perturbation`); ``"svrg"``, ``"svrg++"``, ``"katyusha"``
         (`variance_reduced`); ``"mirror"`` and ``"accelerated-mirror"`` (`mirror`); ``"frank-wolfe"`` over an l1 ball
         or simplex (`frank_wolfe`); ``HardThresholding(n_nonzero=8)`` for few coefficients (`hard_threshold`). A name
-        is the object with its defaults: ``solver=FrankWolfe(n_rounds=40)`` sets what it reads. ``"auto"`` decides
+        is the object with its defaults: ``solver=FrankWolfe(n_rounds=40)`` sets what it reads, such as the public
+        point ``start`` where it begins and, of some, ``combine``, which of its points it returns. ``"auto"`` decides
         from public numbers only (`dpdist.central.linear.automatic`); the choice is in ``solver_``, the reason in
         ``solver_reason_``.
     gradient : str or Gradient, default "auto"
