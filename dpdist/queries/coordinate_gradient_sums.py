@@ -14,6 +14,7 @@ from dpdist.kernels.coordinate_gradients import CoordinateMap, coordinate_gradie
 from dpdist.kernels.grid import grid_for
 from dpdist.losses import Loss
 from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.randomness.bits import Bits
 from dpdist.queries.gradient_sums import one_against_rest, place_of
 
@@ -103,10 +104,10 @@ class Shifted(Query):
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         return self.gradient.summarise(block, state.w, rows)
 
-    def explore(self, ask: Ask, state: Any, mechanism: Any, bits: Bits) -> NDArray[Any]:
+    def explore(self, ask: Ask, state: Any, mechanism: Mechanism, bits: Bits) -> NDArray[Any]:
         # Python integers: neither the anchor nor the difference of two int64 need fit
         anchor = np.array([int(v) for v in np.rint(state.anchor / self.grid)], dtype=object)
-        units = anchor - ask(state).astype(object)
+        units: NDArray[Any] = anchor - ask(state).astype(object)
         return units.astype(np.int64) if max(abs(v) for v in units) < 2**62 else units
 
     def sensitivity(self, neighbours: Neighbours, norm: float | None = None) -> float:
