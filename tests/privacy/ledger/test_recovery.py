@@ -283,6 +283,28 @@ def every_loss(world: World, limited: bool, some_of_all: int = 1) -> int:
     return count
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_run_goes_on_wherever_it_was_killed(place, apart):
+    with made(place, apart) as world:
+        for end in itertools.product(range(N_RELEASES if place is None else 1), POINTS):
+            world.live("-".join(map(str, end)), end=end)
+            world.live("-".join(map(str, end)), end=(end[0], "confirmed"))
+            assert world.live("-".join(map(str, end))).end == "done"
+
+
+def test_values_are_not_used_in_a_ledger_that_never_charged_for_them(place):
+    with made(place, apart=True, limited=False) as world:
+        world.live("monday")
+        world.copy()
+        world.lose(world.parts())
+        world.live("night", end=(0, "opened"))
+        world.copy()
+        world.live("night")
+        world.restore(1, ["night"])  # which was told of nothing
+        world.restore(0, ["ledger"])
+        assert world.live("night").end == "refused" and "has no charge for it" in world.refusals[-1]
+
+
 def every_restore(world: World) -> None:
     """Whatever a ledger is put back from, and then all runs."""
     world.live("monday")
