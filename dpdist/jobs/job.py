@@ -21,6 +21,7 @@ from dpdist.jobs.registry import AUTO, RegisteredMethod, estimator_class
 from dpdist.jobs.sections import KEYS, Sections, fixed_parameters
 from dpdist.jobs.shipped import job_file
 from dpdist.jobs.yaml_lines import Entry, JobError, Problem, parse, read_text
+from dpdist.problems.catalog import PROBLEMS
 
 __all__ = ["Job", "JobError", "job_of", "load_job", "locating", "make_estimator", "override", "put"]
 
@@ -127,9 +128,13 @@ def job_of(root: Entry, source: str, problems: list[Problem]) -> Job:
         "output": output,
     }
     locations = dict(_locations(root, ""))
-    return Job(
+    job = Job(
         method, estimator, data, params, epsilon, delta, ledger, journal, cluster, output, asked, source, locations
     )
+    if "generate" in data:
+        with locating(job):
+            PROBLEMS[data["generate"]].check(make_estimator(job), data, f"{method.id} ({estimator})")
+    return job
 
 
 def _check_version(root: Entry, source: str) -> None:
@@ -173,7 +178,8 @@ def locating(job: Job) -> Iterator[None]:
         at = key
         while at not in job.locations and "." in at:
             at = at.rpartition(".")[0]
-        raise JobError(job.source, [Problem(key, job.locations.get(at, "line 1"), str(error))]) from error
+        text = str(error).removeprefix(f"{key}: ")
+        raise JobError(job.source, [Problem(key, job.locations.get(at, "line 1"), text)]) from error
 
 
 def _named(text: str, parameters: Iterable[str]) -> str | None:

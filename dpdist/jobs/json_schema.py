@@ -58,7 +58,7 @@ def _fill_in(job: dict[str, Any]) -> None:
         job["properties"][name]["not"] = {"type": "string", "pattern": f"{PASSWORD}|{of_another_kind(name)}"}
     defs = job["$defs"]
     common = defs.pop("generated")
-    defs |= {f"data-{name}": _generator(common, name, problem.keys) for name, problem in PROBLEMS.items()}
+    defs |= {f"data-{name}": _generator(common, name, problem.parameters) for name, problem in PROBLEMS.items()}
     defs |= _objects()
     defs |= {f"params-{name}": _params(name) for name in ESTIMATORS}
     job["properties"]["data"]["oneOf"] = [{"$ref": f"#/$defs/data-{name}"} for name in PROBLEMS]
@@ -101,7 +101,7 @@ def _method(method: RegisteredMethod) -> dict[str, Any]:
 
 def _fixed(method: RegisteredMethod) -> dict[str, Any]:
     """What a job may not set, and what it may set of an object whose kind the method fixes."""
-    objects = offers(estimator_class(method.estimators[0]))
+    objects = offers(estimator_class(method.estimators[0]), method)
     fixed = {name: value for name, value in method.parameters.items() if name in objects}
     kinds = {name: type(object_of(value, objects[name])) for name, value in fixed.items() if value != "auto"}
     taken = [name for name in method.parameters if name not in kinds]

@@ -29,7 +29,6 @@ from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.ledger.ledger import Ledger
 from dpdist.privacy.ledger.location import is_there
 from dpdist.privacy.protected_units import About
-from dpdist.problems.catalog import PROBLEMS
 
 FORMAT = "dpdist-plan/1"
 
@@ -75,8 +74,6 @@ def checked(job: Job, size: Size) -> tuple[Any, Plan]:
     """The estimator of a job and its plan; an error names the key and the line that are wrong."""
     with locating(job):
         model = make_estimator(job)
-        if "generate" in job.data:
-            PROBLEMS[job.data["generate"]].check(model, job.data)
         plan = model.plan(size.n_rows, size.n_features, **_of_units(size))
     for item in plan.items:
         check_plannable(item, size.units)

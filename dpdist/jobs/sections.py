@@ -29,7 +29,7 @@ from dpdist.jobs.yaml_lines import Entry, nearest
 from dpdist.objects import SCHEMES as OBJECT_SCHEMES
 from dpdist.privacy.budget import check_account
 from dpdist.privacy.ledger.postgres import SCHEMES as DATABASE_SCHEMES
-from dpdist.problems.catalog import PROBLEMS
+from dpdist.problems.catalog import PROBLEMS, readers
 
 if TYPE_CHECKING:
     from dpdist.method import Choice
@@ -61,15 +61,18 @@ def free_parameters(method: RegisteredMethod, estimator: str) -> dict[str, Kind]
     return {name: kind for name, kind in parameters_of(cls).items() if name not in taken}
 
 
-def offers(estimator: type) -> Mapping[str, Mapping[str, type[Choice]]]:
-    """The parameters of an estimator that are objects, and what each may be."""
+def offers(estimator: type, method: RegisteredMethod | None = None) -> Mapping[str, Mapping[str, type[Choice]]]:
+    """The parameters of an estimator that are objects, and what each may be (for a method, where that matters)."""
     found: Mapping[str, Mapping[str, type[Choice]]] = getattr(estimator, "offers", {})
-    return found
+    if method is None or not found:
+        return found
+    model: Any = estimator(**{name: value for name, value in method.parameters.items() if name not in found})
+    return {name: model.offered(name) for name in found}
 
 
 def fixed_parameters(method: RegisteredMethod, estimator: type) -> dict[str, Any]:
     """The parameters that make an estimator this method, objects made."""
-    objects = offers(estimator)
+    objects = offers(estimator, method)
     return {
         name: object_of(value, objects[name]) if isinstance(value, Mapping) and name in objects else value
         for name, value in method.parameters.items()
@@ -196,7 +199,7 @@ class Sections:
                 self.add(f"params.{name}", where, f"missing; {method.id if method else ''} needs it")
         if section is None or method is None or estimator is None:
             return {}
-        kinds, objects = free_parameters(method, estimator), offers(estimator_class(estimator))
+        kinds, objects = free_parameters(method, estimator), offers(estimator_class(estimator), method)
         values = {}
         for name, entry in section.value.items():
             key = f"params.{name}"
@@ -276,11 +279,16 @@ class Sections:
             text = f"unknown generator {name!r}; {nearest(name, PROBLEMS)}"
             return self.add("data.generate", generate.where, text) or {}
         problem = PROBLEMS[name]
-        self._known(section, "data", ("generate", *problem.keys), also=("path",))
+        known = ("generate", *problem.parameters)
+        elsewhere = [key for key in section.value if key not in known and readers(key)]
+        for key in elsewhere:
+            text = f"the generator {name} does not read it, {readers(key)}; it reads {', '.join(problem.parameters)}"
+            self.add(f"data.{key}", section.value[key].where, text)
+        self._known(section, "data", known, also=("path", *elsewhere))
         values: dict[str, Any] = {}
-        for key in problem.keys:
+        for key, default in problem.parameters.items():
             entry = _given(section, key)
-            value = None if entry is None else self.reader.read(entry, f"data.{key}", problem_kind(problem.keys[key]))
+            value = None if entry is None else self.reader.read(entry, f"data.{key}", problem_kind(default))
             if entry is None or value is None:
                 continue
             if isinstance(value, int) and not isinstance(value, bool) and value > LARGEST:
@@ -290,7 +298,7 @@ class Sections:
                 values[key] = problem.resolve({key: value})[key]
             except DataError as error:
                 self.add(f"data.{key}", entry.where, str(error).removeprefix(f"data.{key} "))
-        return {"generate": name, **problem.keys, **values}
+        return {"generate": name, **problem.parameters, **values}
 
     def _stored(self, section: Entry) -> dict[str, Any]:
         self._known(section, "data", STORED_KEYS, also=("generate",))
