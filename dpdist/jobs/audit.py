@@ -100,8 +100,7 @@ def audit_job(
     found = lower_bounds(scores[0], scores[1], n_runs // 4, job.delta)
     assert claimed is not None
     mu = claimed.mu
-    size = inputs.to_be_written(n_rows, width)
-    method, _ = chosen_method(job, model, model.plan(n_rows, width), size)
+    method, _ = chosen_method(job, model, inputs.to_be_written(n_rows, width))
     return {
         "format": FORMAT,
         "id": method.id,

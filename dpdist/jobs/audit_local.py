@@ -31,7 +31,7 @@ def audit_reports(job: Job, *, n_runs: int, tell: Callable[[int, int], None] | N
     width = int(job.data.get("d", 1))
     size, model = inputs.to_be_written(int(job.data.get("n", 10**5)), width), make_estimator(job)
     protocol = model.protocol(size.n_rows, width)
-    method, _ = chosen_method(job, model, model.plan(size.n_rows, width), size)
+    method, _ = chosen_method(job, model, size)
     n_users = PER_RUN * n_runs
     pairs = _pairs(protocol, width)
     done, total = 0, len(pairs) + 1
