@@ -139,8 +139,8 @@ class Bench:
         with warnings.catch_warnings(), closing(Ledger(":memory:")) as ledger, opened(job.cluster) as workers:
             warnings.simplefilter("ignore")  # published settings take delta = 1/n; what holds is in the results
             size = inputs.size(job)
-            model, plan = checked(job, size)
-            method, _ = chosen_method(job, model, plan, size)
+            model, _ = checked(job, size)
+            method, _ = chosen_method(job, model, size)
             model.set_params(ledger=ledger, cluster=workers)
             with locating(job):
                 model.fit(generated.dataset, **inputs.beside(job, generated))

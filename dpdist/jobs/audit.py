@@ -85,7 +85,7 @@ def audit_job(
 
     found = audit_black_box(run, pairs, claim, n_trials=N_TRIALS, n_learn=N_LEARN, n_runs=n_runs, n_at_once=AT_ONCE)
     size, model = inputs.to_be_written(n_rows, width), _fresh(job)
-    method, _ = chosen_method(job, model, model.plan(n_rows, width), size)
+    method, _ = chosen_method(job, model, size)
     return record(job, method, claim(), found, rows=n_rows, features=width)
 
 

@@ -33,7 +33,7 @@ def audit_reports(job: Job, *, n_runs: int, tell: Callable[[int, int], None] | N
     width, model = int(job.data.get("d", 1)), make_estimator(job)
     size = inputs.to_be_written(int(job.data.get("n", 10**5)), width)
     protocol, pairs = model.protocol(size.n_rows, width), model.worst_neighbours(size.n_rows, width)
-    method, _ = chosen_method(job, model, model.plan(size.n_rows, width), size)
+    method, _ = chosen_method(job, model, size)
     done, total = 0, n_runs * (TRIALS_PER_RUN * len(pairs) + LEARN_PER_RUN + PER_RUN)
 
     def run(pair: Pair, n: int) -> tuple[Vectors, Vectors]:

@@ -10,10 +10,9 @@ from dpdist.jobs.job import Job
 from dpdist.jobs.job_data import Size
 from dpdist.jobs.registry import AUTO, METHODS, RegisteredMethod
 from dpdist.method import Choice, Method
-from dpdist.privacy.accounting.plan import Plan
 
 
-def chosen_method(job: Job, model: Any, plan: Plan, size: Size) -> tuple[RegisteredMethod, str | None]:
+def chosen_method(job: Job, model: Any, size: Size) -> tuple[RegisteredMethod, str | None]:
     """The method of a job, and where it says ``method: auto`` why it is this one.
 
     Of several that fix what was decided it is the one that fixes most. Where there is none, the id stays ``auto``, and
@@ -22,7 +21,7 @@ def chosen_method(job: Job, model: Any, plan: Plan, size: Size) -> tuple[Registe
     if job.method.id != AUTO:
         return job.method, None
     decided = model.decided(size.n_rows, size.n_features, size.units)
-    pure = plan.spent.delta == 0
+    pure = model.plan(size.n_rows, size.n_features, size.units).spent.delta == 0
     fitting = [
         method
         for method in METHODS.values()

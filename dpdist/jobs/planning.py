@@ -137,7 +137,7 @@ def account(job: Job, size: Size, plan: Plan) -> dict[str, Any]:
 def _planned(job: Job, size: Size) -> tuple[dict[str, Any], Plan]:
     model, plan = checked(job, size)
     names = [item.name for item in plan.items for _ in range(item.count)]
-    method, reason = chosen_method(job, model, plan, size)
+    method, reason = chosen_method(job, model, size)
     simulation = getattr(model, "random_state", None) is not None
     record = {
         "format": FORMAT,

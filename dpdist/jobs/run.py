@@ -68,8 +68,8 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
     path = ledger_path(job)
     began = time.perf_counter()
     size = inputs.size(job)
-    model, plan = checked(job, size)
-    method, reason = chosen_method(job, model, plan, size)
+    model, _ = checked(job, size)
+    method, reason = chosen_method(job, model, size)
     dataset, generated = inputs.load(job)
     head: dict[str, Any] = {
         "id": method.id,

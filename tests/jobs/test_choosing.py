@@ -75,7 +75,7 @@ def test_a_run_says_what_it_became_and_is_the_same_as_that_method(load, tmp_path
         (LOGIT, ("params.rows=sample",), "dp-sgd"),
         (LOGIT, ("params.solver=svrg",), "dp-svrg"),
         (LOGIT, ("params.solver={FrankWolfe: {n_rounds: 7}}", "params.constraint={L1Ball: 1.0}",
-                 "params.gradient=residual", "params.feature_bound=1.0"), "residual-clip-fw"),
+                 "params.gradient=residual", "params.feature_bound=1.0", "params.row_norm=null"), "residual-clip-fw"),
         (BOX, (), "coord-sampling"),
         (BOX, ("params.domain=interval", "data.d=1"), "hybrid"),
         (BOX, ("params.domain=interval", "data.d=1", "params.method=laplace"), "auto"),
