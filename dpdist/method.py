@@ -215,7 +215,7 @@ class Method(Choice, ABC):
     measures: ClassVar[str] = ""
     """What `expected_error` is the error of, and under which assumptions."""
     solves_with: ClassVar[tuple[str, ...]] = ()
-    """Fields of the statement that nothing but `solve` reads."""
+    """Fields of the statement that need not be read for the plan: `solve` reads them, or the estimator alone."""
 
     @abstractmethod
     def decide(self, public: Public, statement: Any) -> Method:

@@ -8,6 +8,7 @@ warning: statements about the data are what it chooses by.
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations, product
 from typing import Any, ClassVar, Protocol
@@ -54,7 +55,8 @@ def _set_by_user(model: Chooses) -> Iterator[tuple[str, Any]]:
     fields = {f.name: f for f in dataclasses.fields(model)}
     for name, value in model.get_params(deep=False).items():
         default = fields[name].default
-        if name not in model.common and (type(value) is not type(default) or value != default):
+        same = value is default or (isinstance(value, str | numbers.Number) and value == default)
+        if name not in model.common and not same:
             yield name, value
 
 

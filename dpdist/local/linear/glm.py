@@ -67,7 +67,7 @@ class GlmProblem(Noted):
 class GlmMethod(LocalMethod):
     """Coefficients in the ball of the statement's radius."""
 
-    solves_with = ("radius",)
+    solves_with = ("loss", "radius")
 
     statement: GlmProblem = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
 

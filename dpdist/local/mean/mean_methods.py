@@ -70,6 +70,7 @@ class MeanMethod(LocalMethod):
 
     domains: ClassVar[tuple[str, ...]]
     """Where it is offered."""
+    solves_with: ClassVar[tuple[str, ...]] = ("domain",)
     measures: ClassVar[str] = "expected norm of the error of the mean that is due to the reports, at the worst records"
 
     @abstractmethod
@@ -81,12 +82,6 @@ class MeanMethod(LocalMethod):
         """The law of the report, at that epsilon."""
 
     def decide(self, public: Public, statement: Records) -> Self:
-        if statement.domain not in self.domains:
-            offered = [name for name, kind in METHODS.items() if statement.domain in kind.domains]
-            raise BudgetError(
-                f"method={self.name!r} is not for domain={statement.domain!r}; choose one of "
-                f"{', '.join(map(repr, ['auto', *offered]))}"
-            )
         asked = self._with(public, statement)
         statistic = asked._statistic()
         if statement.levels:
@@ -305,7 +300,7 @@ class Direct(Vectors):
     tag, name = "Direct", "direct"
     domains: ClassVar[tuple[str, ...]] = ("l1",)
     vector: ClassVar[Any] = best_vector
-    solves_with = ("l1_radius",)
+    solves_with = ("domain", "l1_radius")
 
     def _finish(self, mean: Vector, error: float) -> Vector:
         return denoise(mean, self.statement.l1_radius, error)

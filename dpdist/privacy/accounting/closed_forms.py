@@ -141,20 +141,6 @@ def gdp_compose(mus: Iterable[float]) -> float:
     return math.sqrt(math.fsum(float(mu) ** 2 for mu in mus))
 
 
-def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
-    """Smallest standard deviation of Gaussian noise for one (epsilon, delta)-DP release (Balle and Wang 2018).
-
-    Valid for every epsilon; the classical ``sqrt(2 ln(1.25/delta))/epsilon`` is not (false above epsilon = 1) and
-    25 % larger at (1, 1e-6).
-
-    Examples
-    --------
-    >>> round(gaussian_sigma(1.0, 1e-6), 4)
-    4.2247
-    """
-    return math.nextafter(sensitivity / gdp_mu(epsilon, delta), math.inf)
-
-
 # --------------------------------------------------------------------------------------- zero-concentrated DP
 def _renyi_logs(curve: NDArray[np.float64], excess: NDArray[np.float64], log_delta: float) -> NDArray[np.float64]:
     """Epsilon from every order ``1 + excess`` of a Renyi curve (Canonne, Kamath and Steinke 2020)."""

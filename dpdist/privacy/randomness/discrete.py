@@ -71,32 +71,6 @@ def uniform_below(n: int, size: Size, bits: Bits) -> Integers:
     return values.reshape(size)
 
 
-def bernoulli(num: Any, den: Any, bits: Bits) -> NDArray[np.bool_]:
-    """Independent coins with ``P(True) = num / den`` exactly, elementwise, integers ``0 <= num <= den``.
-
-    The binary digits of ``num / den`` come from long division and are compared with random ones, a group of them at a
-    time; a coin is decided at the first group that differs.
-    """
-    num, den = _pair(num, den)
-    shape, num, den = num.shape, np.minimum(num.ravel(), den.ravel()), den.ravel()
-    # r < den < 2**width and r << step must stay below 2**62.
-    step = 62 - int(den.max(initial=1)).bit_length()
-    if step < 8:
-        num, den, step = num.astype(object), den.astype(object), 62
-    result = np.zeros(num.size, dtype=np.bool_)
-    todo = np.arange(num.size)
-    while todo.size:
-        scaled = num << step
-        digits = scaled // den
-        drawn = (bits.words(todo.size) >> np.uint64(64 - step)).astype(np.int64)
-        rest = scaled - digits * den
-        result[todo[np.asarray(drawn < digits, dtype=np.bool_)]] = True
-        # A tie with nothing left: V >= num/den whatever its further digits are.
-        tie = np.asarray((drawn == digits) & (rest > 0), dtype=np.bool_)
-        todo, num, den = todo[tie], rest[tie], den[tie]
-    return result.reshape(shape)
-
-
 def bernoulli_exp(num: Any, den: Any, bits: Bits) -> NDArray[np.bool_]:
     """Independent coins with ``P(True) = exp(-num / den)`` exactly, elementwise, integers ``num >= 0``, ``den > 0``."""
     num, den = _pair(num, den)

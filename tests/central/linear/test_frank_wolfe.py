@@ -29,6 +29,7 @@ from tests.privacy.accounting.zcdp import total_rho
 
 FW = {"solver": "frank-wolfe", "cluster": "threads", "fit_intercept": False, "epsilon": 1.0, "delta": 1e-6}
 RESIDUAL = {**FW, "gradient": "residual", "feature_bound": 2.0, "residual_bound": 1.0}
+UNBOUNDED = {"feature_bound": None, "residual_bound": None}
 TRUNCATE = {**FW, "gradient": "truncate", "second_moment": 2.0}
 SPLIT = {**TRUNCATE, "rows": "split", "delta": 0.0}
 NO_NOISE = 1e9
@@ -336,7 +337,7 @@ def audit_vertex(**options):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"rows": "split"}, {"gradient": "truncate", "second_moment": 1.0}],
+    [{}, {"rows": "split"}, {**UNBOUNDED, "gradient": "truncate", "second_moment": 1.0}],
     ids=["all", "split", "truncate"],
 )
 def test_a_choice_is_as_private_as_claimed(options):

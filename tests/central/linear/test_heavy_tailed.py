@@ -125,7 +125,7 @@ def test_the_scale_and_the_clip_are_those_of_the_formulas():
     assert isinstance(found.query.bounded, SoftTruncation) and found.step == 0.8
     assert found.query.bounded.scale == pytest.approx(0.5 * math.sqrt(n * v / (2 * K)))
     assert isinstance(chosen(gradient="smooth-truncate").query.bounded, SmoothTruncation)
-    assert chosen(gradient="truncate", scale=7.0).query.bounded.scale == 7.0
+    assert chosen(gradient="truncate", scale=7.0, second_moment=None).query.bounded.scale == 7.0
     clip = chosen(gradient="norm").query.clip_norm
     assert clip == pytest.approx(0.5 * math.sqrt(d * v) * math.sqrt(n * mu / math.sqrt(T * d)))
     trimmed = chosen(gradient="trim")
@@ -136,8 +136,10 @@ def test_the_scale_and_the_clip_are_those_of_the_formulas():
 
 
 def test_a_clip_norm_or_a_row_norm_alone_is_plain_gradient_descent():
-    for options in ({"clip_norm": 3.0, "row_norm": 1.0}, {"clip_norm": 3.0, "row_norm": 1.0, "second_moment": 2.0}):
-        assert not isinstance(model("norm", **options)._method_for(1000, 3), RobustDescent)
+    for second_moment in (None, 2.0):
+        stated = model("norm", row_norm=1.0, clip_norm=3.0, second_moment=second_moment)
+        method = stated._decided(stated._public(1000, 3))
+        assert not isinstance(method, RobustDescent)
 
 
 def test_more_rounds_read_less_of_each_row_and_more_rows_more():

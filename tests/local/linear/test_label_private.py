@@ -186,7 +186,7 @@ def test_almost_no_noise_at_a_large_epsilon():
     for link, mode in (("identity", "invert"), ("wave", "invert"), ("wave", "gradient")):
         data, truth = design(5000, 20, 3, 5, link=link)
         model = SparseRegression(
-            3, private="label", design="sign", noise_bound=0.05, label_bound=30.0 if mode == "gradient" else 4.0,
+            3, private="label", design="sign", label_bound=30.0 if mode == "gradient" else 4.0,
             link=link, method=LabelThresholding(link_mode=mode), epsilon=40.0, random_state=0,
         ).fit(data)  # fmt: skip
         assert error(model, truth) < 0.01

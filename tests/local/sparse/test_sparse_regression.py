@@ -162,7 +162,7 @@ METHODS = {
     "statistics": {"method": "statistics"},
     "statistics, soft": {"method": FromStatistics(threshold="soft")},
     "statistics, gaussian": {"method": FromStatistics("gaussian", "none"), "delta": 1e-6},
-    "heavy": {"method": "statistics", "label_moment": (1.45, 2.0)},
+    "heavy": {"method": "statistics", "label_moment": (1.45, 2.0), "noise_bound": None},
     "public": {"method": WithPublicDesign(threshold="soft"), "design": "isotropic"},
     "one feature": {"method": "auto", "n_nonzero": 9},
 }
@@ -259,7 +259,7 @@ def test_without_noise_it_is_iterative_hard_thresholding():
 def test_public_rows_remove_the_bias_of_the_clip():
     data, truth = design(200_000, 4, 2, seed=5, design="gaussian", correlation=0.5, noise_std=0.1)
     public, _ = design(100_000, 4, 2, seed=6, design="gaussian", correlation=0.5)
-    parameters = {"method": "public-covariance", "noise_bound": 0.1, "row_norm": 1.5, "label_bound": 6.0}
+    parameters = {"method": "public-covariance", "row_norm": 1.5, "label_bound": 6.0}
     model = SparseRegression(2, **parameters, epsilon=16.0, random_state=0).fit(data, public_X=public)
     assert error(model, truth) < 0.03
     from_array = SparseRegression(2, **parameters, epsilon=16.0, random_state=0)

@@ -14,7 +14,7 @@ from dp_accounting.pld import PLDAccountant
 
 from dpdist.errors import BudgetError
 from dpdist.privacy.accounting.calibration import calibrate
-from dpdist.privacy.accounting.closed_forms import gaussian_sigma, gdp_epsilon, gdp_mu, rho_for
+from dpdist.privacy.accounting.closed_forms import gdp_epsilon, gdp_mu, rho_for
 from dpdist.privacy.accounting.composition import total_epsilon
 from dpdist.privacy.accounting.plan import Item, Plan
 from dpdist.privacy.accounting.releases import FixedSize, Poisson
@@ -122,7 +122,7 @@ def test_best_accountant_wins():
 def test_gaussian_plan_is_the_analytic_gaussian():
     plan = calibrate([Item("sum", Gaussian())], Budget(1.0, 1e-6))
     sigma = 1 / plan["sum"].mechanism.strength
-    assert sigma == pytest.approx(gaussian_sigma(1.0, 1e-6), rel=1e-9)
+    assert sigma == pytest.approx(1 / gdp_mu(1.0, 1e-6), rel=1e-9)
     assert sigma == pytest.approx(dp_accounting.get_sigma_gaussian(1.0, 1e-6), rel=1e-6)
     rounds = calibrate([Item("sum", Gaussian(), 100)], Budget(1.0, 1e-6))
     assert 1 / rounds["sum"].mechanism.strength == pytest.approx(10 * sigma, rel=1e-9)

@@ -20,7 +20,7 @@ import pytest
 from dpdist.privacy.mechanisms import selection
 from dpdist.privacy.randomness import discrete
 from dpdist.privacy.randomness.bits import StreamBits
-from dpdist.privacy.randomness.discrete import bernoulli, bernoulli_exp, uniform_below
+from dpdist.privacy.randomness.discrete import bernoulli_exp, uniform_below
 
 EPSILONS = (Fraction(1, 10), Fraction(1), Fraction(5), Fraction(16))
 
@@ -68,45 +68,6 @@ class Paths:
         if self._chance < self.rarest:
             raise Open
         return value
-
-
-class WordsOf:
-    """Words by their leading digits: one of every cell between two cuts."""
-
-    simulated = True
-
-    def __init__(self, paths: Paths, cuts: Sequence[int], digits: int) -> None:
-        self._paths, self._shift = paths, 64 - digits
-        edges = sorted({0, *cuts, 2**digits})
-        self._cells = [(low, Fraction(high - low, 2**digits)) for low, high in itertools.pairwise(edges)]
-
-    def words(self, n: int) -> np.ndarray:
-        chosen = [self._paths.choose(self._cells) << self._shift for _ in range(n)]
-        return np.array(chosen, dtype=np.uint64)
-
-
-# --- digits -----------------------------------------------------------------------------------------------------------
-
-
-THIRD = 2**53 // 3  # its digits are 01010101 again and again
-
-
-@pytest.mark.parametrize("nums", [[THIRD, THIRD, THIRD], [THIRD, 2 * THIRD]])
-def test_coins_that_tie_with_all_their_digits_have_the_joint_law_of_independent_ones(nums: list[int]) -> None:
-    """Coins of 53 digits, eight at a time, that are decided at different times."""
-    groups = {(num << 3 >> 8 * j) & 255 for num in nums for j in range(7)}
-    cuts = [cut for group in groups for cut in (group, group + 1)]
-
-    def coins(paths: Paths) -> tuple[bool, ...]:
-        return tuple(bernoulli(np.array(nums), 2**53, WordsOf(paths, cuts, 8)).tolist())
-
-    found = Paths().law(coins)
-    assert sum(found.values()) == 1
-    for outcome, chance in found.items():
-        expected = Fraction(1)
-        for num, heads in zip(nums, outcome, strict=True):
-            expected *= Fraction(num, 2**53) if heads else 1 - Fraction(num, 2**53)
-        assert chance == expected
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 6, 7, 11])
