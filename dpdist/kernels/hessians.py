@@ -11,6 +11,7 @@ from memory once: their margins, their curvatures and their products come one af
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,12 @@ from numpy.typing import NDArray
 from dpdist.kernels.block_steps import DERIVATIVE, LABEL, MARGIN, borrow, call_block
 from dpdist.kernels.clip import check_bound, kappa
 from dpdist.kernels.compiled import kernel
-from dpdist.kernels.gradients import Prepared, margins, prepare
+from dpdist.kernels.gradients import Prepared, check_grid, margins, prepare
 from dpdist.kernels.moments import second_moment
 from dpdist.losses import Loss
+
+PANEL = 4096
+"""Rows whose curvatures are kept at a time."""
 
 
 def glm_hessian(
@@ -72,24 +76,58 @@ def glm_hessian(
     """
     row_norm = check_bound(row_norm, "row_norm")
     a = prepare(X, y, w, loss, intercept, rows)
-    address, (low, high) = loss.second_block_address(), loss.curvature_range
-    row_limit = row_norm * (1 - kappa(a.X.shape[1] + 1))
-
-    def curvatures(start: int, stop: int) -> NDArray[np.float64]:
-        found = np.empty(stop - start)
-        if address:
-            _curvatures(
-                a.X, a.y, a.weights, a.rows, a.gather, start, a.block, address, loss.params, a.real_labels,
-                row_limit, a.intercept, low, high, a.work, a.chosen, a.z, found,
-            )  # fmt: skip
-        else:
-            _curvatures_in_numpy(a, loss, start, row_limit, low, high, found)
-        return found
-
+    low, high = loss.curvature_range
+    curvatures = functools.partial(_row_curvatures, a, loss, row_norm * (1 - kappa(a.X.shape[1] + 1)))
     return second_moment(
         a.X, row_norm, intercept=a.intercept, weights=curvatures, weight_bound=max(high, -low),
         rows=a.rows if a.gather else None,
     )  # fmt: skip
+
+
+def glm_curvature(
+    X: NDArray[Any],
+    y: NDArray[Any],
+    w: NDArray[Any],
+    loss: Loss,
+    *,
+    row_norm: float,
+    grid: float,
+    intercept: float = 0.0,
+    rows: NDArray[np.int64] | None = None,
+) -> NDArray[np.int64]:
+    """Exact sum of ``l''(u, y)``, one number, in units of ``grid``: the weights of `glm_hessian`.
+
+    Examples
+    --------
+    >>> from dpdist.losses import Logistic
+    >>> X, y = np.array([[3.0, 4.0], [0.5, 0.0], [np.nan, 1.0]]), np.array([1.0, -1.0, 1.0])
+    >>> float(glm_curvature(X, y, np.zeros(2), Logistic(), row_norm=1.0, grid=2.0**-34)[0]) * 2.0**-34
+    0.5
+    """
+    row_norm = check_bound(row_norm, "row_norm")
+    low, high = loss.curvature_range
+    check_grid(grid, max(high, -low), "the largest curvature")
+    a = prepare(X, y, w, loss, intercept, rows)
+    row_limit = row_norm * (1 - kappa(a.X.shape[1] + 1))
+    total = 0
+    for start in range(0, a.n, PANEL):
+        found = _row_curvatures(a, loss, row_limit, start, min(start + PANEL, a.n))
+        total += int(np.trunc(found / grid).astype(np.int64).sum())
+    return np.array([total], dtype=np.int64)
+
+
+def _row_curvatures(a: Prepared, loss: Loss, row_limit: float, start: int, stop: int) -> NDArray[np.float64]:
+    """Clamped second derivatives of the rows in these places; 0 for null rows."""
+    address, (low, high) = loss.second_block_address(), loss.curvature_range
+    found = np.empty(stop - start)
+    if address:
+        _curvatures(
+            a.X, a.y, a.weights, a.rows, a.gather, start, a.block, address, loss.params, a.real_labels,
+            row_limit, a.intercept, low, high, a.work, a.chosen, a.z, found,
+        )  # fmt: skip
+    else:
+        _curvatures_in_numpy(a, loss, start, row_limit, low, high, found)
+    return found
 
 
 @kernel

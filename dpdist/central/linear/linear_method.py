@@ -18,6 +18,7 @@ from dpdist.central.linear.bounding import All, Gradient, Rows
 from dpdist.constraints import Constraint, Penalty
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS, check_bound, check_count
+from dpdist.identity import ADDED
 from dpdist.losses import Loss
 from dpdist.method import DECIDED, Method, Oracle, Public
 from dpdist.privacy.budget import Budget, Neighbours
@@ -51,6 +52,7 @@ class Problem:
     residual_bound: float | None = None
     second_moment: float | None = None
     classes: tuple[Any, ...] = ()
+    label_bound: float | None = field(default=None, metadata=ADDED)
 
     @property
     def n_rows(self) -> int:
@@ -105,6 +107,8 @@ class LinearMethod(Method):
     )
 
     parameter = "solver"
+    default_alpha: ClassVar[float] = 1e-4
+    """Strength of the penalty where the user leaves it open."""
 
     n_rounds: int | None = None
 
