@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,21 @@ class SmoothPenalty(Protocol):
     def hessian(self, w: Vector) -> Vector:
         """Its matrix of second derivatives."""
         ...
+
+
+def is_proximal(penalty: object) -> TypeGuard[Penalty]:
+    """Whether a penalty has a proximal step."""
+    return callable(getattr(penalty, "prox", None))
+
+
+def is_smooth(penalty: object) -> TypeGuard[SmoothPenalty]:
+    """Whether a penalty has what a smooth one has.
+
+    >>> is_smooth(GemanMcClure(1.0)), is_smooth(ElasticNet(1.0)), is_smooth(L2Ball(1.0))
+    (True, False, False)
+    """
+    has = [callable(getattr(penalty, name, None)) for name in ("value", "gradient", "hessian")]
+    return all(has) and hasattr(penalty, "curvature_range")
 
 
 def _check_positive(name: str, value: float) -> None:
@@ -130,6 +145,8 @@ class Mirror:
         ``(state, g)`` to the state of ``argmin_{w in set} V(w, z) + <g, w>``.
     point : callable
         The point of a state.
+    at : callable, optional
+        A point of the set to its state and ``V(w, point)`` at most: where steps may begin elsewhere.
     """
 
     norm: int
@@ -139,12 +156,22 @@ class Mirror:
     start: Any
     step: Callable[[Any, Vector], Any]
     point: Callable[[Any], Vector]
+    at: Callable[[Vector], tuple[Any, float]] | None = None
 
-    def with_free(self, scale: float) -> Mirror:
+    def from_point(self, point: Vector) -> Mirror:
+        """The same from another point of the set; `ValueError` where the geometry has no steps from there."""
+        if self.at is None:
+            raise ValueError("this set has one start, its own")
+        start, divergence = self.at(point)
+        if not math.isfinite(divergence):
+            raise ValueError("steps that multiply weights never leave the border of the set")
+        return replace(self, start=start, divergence=divergence)
+
+    def with_free(self, scale: float, start: float = 0.0) -> Mirror:
         """The same for one more coordinate, which is not bounded and moves in steps of ``scale^2 g``."""
         return replace(
             self,
-            start=(self.start, 0.0),
+            start=(self.start, start),
             step=lambda state, g: (self.step(state[0], g[:-1]), state[1] - scale**2 * float(g[-1])),
             point=lambda state: np.append(self.point(state[0]), state[1]),
         )
@@ -162,11 +189,27 @@ def euclidean_mirror(project: Callable[[Vector], Vector], start: Vector, radius:
     radius : float
         No point of the set is further from ``start``.
     """
-    return Mirror(2, radius, 0.5, radius**2 * start.size, start, lambda z, g: project(z - radius**2 * g), np.asarray)
+
+    def at(point: Vector) -> tuple[Vector, float]:
+        return point, (1 + float(np.linalg.norm(point - start)) / radius) ** 2 / 2
+
+    def step(z: Vector, g: Vector) -> Vector:
+        return project(z - radius**2 * g)
+
+    return Mirror(2, radius, 0.5, radius**2 * start.size, start, step, np.asarray, at)
 
 
-def _entropy_mirror(radius: float, size: int, point: Callable[[Vector], Vector], lift: Callable[..., Vector]) -> Mirror:
-    """Multiplicative steps on the weights of ``size`` vertices, kept as logarithms: relative entropy."""
+def _entropy_mirror(
+    radius: float,
+    size: int,
+    point: Callable[[Vector], Vector],
+    lift: Callable[..., Vector],
+    weigh: Callable[[Vector], Vector],
+) -> Mirror:
+    """Multiplicative steps on the weights of ``size`` vertices, kept as logarithms: relative entropy.
+
+    ``weigh`` gives weights that make a point.
+    """
 
     def step(logs: Vector, g: Vector) -> Vector:
         logs = logs - radius * lift(g)
@@ -176,8 +219,14 @@ def _entropy_mirror(radius: float, size: int, point: Callable[[Vector], Vector],
         weights = np.exp(logs)
         return point(weights * (radius / weights.sum()))
 
+    def at(start: Vector) -> tuple[Vector, float]:
+        weights = weigh(start)
+        with np.errstate(divide="ignore"):
+            logs = np.log(weights / weights.sum())
+        return logs - logs.max(), -float(logs.min())  # the divergence is largest at the vertex of the least weight
+
     entropy = math.log(max(size, 2))
-    return Mirror(1, radius, entropy, radius**2 * 2 * entropy, np.zeros(size), step, of)
+    return Mirror(1, radius, entropy, radius**2 * 2 * entropy, np.zeros(size), step, of, at)
 
 
 @dataclass(frozen=True)
@@ -231,7 +280,14 @@ class L1Ball:
 
     def mirror(self, size: int) -> Mirror:
         """Entropic steps from 0 on the weights of the ``2 size`` vertices."""
-        return _entropy_mirror(self.radius, 2 * size, lambda u: u[:size] - u[size:], lambda g: np.concatenate([g, -g]))
+
+        def weigh(w: Vector) -> Vector:
+            spare = max(self.radius - float(np.abs(w).sum()), 0.0) / (2 * size)
+            return np.concatenate([np.maximum(w, 0.0), np.maximum(-w, 0.0)]) + spare
+
+        return _entropy_mirror(
+            self.radius, 2 * size, lambda u: u[:size] - u[size:], lambda g: np.concatenate([g, -g]), weigh
+        )
 
 
 @dataclass(frozen=True)
@@ -277,7 +333,7 @@ class Simplex:
 
     def mirror(self, size: int) -> Mirror:
         """Entropic steps from the centre."""
-        return _entropy_mirror(self.total, size, lambda u: u, lambda g: g)
+        return _entropy_mirror(self.total, size, lambda u: u, lambda g: g, lambda w: np.maximum(w, 0.0))
 
 
 @dataclass(frozen=True)
@@ -371,6 +427,21 @@ class Quartic:
 
     def hessian(self, w: Vector) -> Vector:
         return self.alpha * (float(w @ w) * np.eye(w.size) + 2 * np.outer(w, w))
+
+
+def largest_norm(constraint: Constraint | None, size: int) -> float:
+    """A bound of ``||w||_2`` on a set; infinite where none is known.
+
+    >>> largest_norm(Box(-1.0, 0.5), 4), largest_norm(None, 4)
+    (2.0, inf)
+    """
+    if isinstance(constraint, L1Ball | L2Ball):
+        return constraint.radius
+    if isinstance(constraint, Simplex):
+        return constraint.total
+    if isinstance(constraint, Box):
+        return math.sqrt(size) * max(abs(constraint.low), abs(constraint.high))
+    return math.inf
 
 
 def proximal(

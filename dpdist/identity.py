@@ -1,9 +1,10 @@
 """What a release, a plan and a simulated stream are named by: tags that never change, and public parameters.
 
 A class whose objects take part in a name has a ``tag``, a short text that is its own and stays when the class is
-renamed; a field that is renamed keeps its old name as ``field(metadata={"stored": "old_name"})``. Nothing here looks at
-a class name or at a ``repr``. Equal parameters have one name however they were written: 1, 1.0 and ``np.float64(1)``
-are one number where a parameter is a float.
+renamed; a field that is renamed keeps its old name as ``field(metadata={"stored": "old_name"})``, and one that is added
+counts only where it is not its default (``field(metadata=ADDED)``), so that what was named before keeps its name.
+Nothing here looks at a class name or at a ``repr``. Equal parameters have one name however they were written: 1, 1.0
+and ``np.float64(1)`` are one number where a parameter is a float.
 
 Only public parameters come here. An array counts by its type, shape and SHA-256; that would tell a private one from
 its neighbour, so no query and no mechanism holds one.
@@ -15,12 +16,16 @@ import dataclasses
 import enum
 import hashlib
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from dpdist.errors import BudgetError
+
+ADDED: Mapping[str, Any] = MappingProxyType({"added": True})
+"""Metadata of a field whose default stands for what was done before there was one."""
 
 
 class NotNamed(BudgetError):
@@ -120,14 +125,17 @@ def parameters(value: Any) -> Iterator[tuple[str, Any]]:
     """Stored names and values of the parameters of an object, a dataclass.
 
     Fields that follow from others (``init=False``) or from the state that is asked (``metadata={"named": False}``) are
-    none. A class whose parameters are not its fields says by ``named_by`` what they are.
+    none, nor are those that were added since and have their default. A class whose parameters are not its fields says
+    by ``named_by`` what they are.
     """
     if hasattr(value, "named_by"):
         yield from value.named_by()
         return
     for field in dataclasses.fields(value):
         if field.init and field.metadata.get("named", True):
-            yield stored_name(field), coerced(getattr(value, field.name), str(field.type))
+            given = getattr(value, field.name)
+            if not (field.metadata.get("added") and given == field.default):
+                yield stored_name(field), coerced(given, str(field.type))
 
 
 def stored_name(field: dataclasses.Field[Any]) -> str:

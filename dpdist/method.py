@@ -7,7 +7,7 @@
 `Choice`    what a user chooses by name or as an object with parameters of its own
 `Method`    a choice that can be fitted: `Method.decide` replaces every None, from public numbers only; then its lines
             are what will be released, and `Method.solve` makes fitted attributes of the releases
-`Oracle`    the door to the rows: answers with the releases that the lines paid for, and with nothing else
+`Oracle`    the only access to the rows: answers with the releases that the lines paid for, and with nothing else
 =========== ==========================================================================================================
 
 A method is written in one module of its family; `dpdist.estimators.estimator` is written once, on top of it.
@@ -33,7 +33,7 @@ from dpdist.privacy.accounting.plan import Item, Plan
 from dpdist.privacy.accounting.releases import Sampling
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.mechanisms.additive import Mechanism
-from dpdist.privacy.units import ALL_DATA, Protected
+from dpdist.privacy.protected_units import ALL_DATA, Protected
 
 Vector = NDArray[np.float64]
 C = TypeVar("C", bound="Choice")
@@ -242,6 +242,10 @@ class Oracle:
         if name not in self._shared:
             self._shared[name] = find()
         return self._shared[name]
+
+    def drawn(self, name: str, n: int) -> int:
+        """A number from 0 to ``n - 1`` that has nothing to do with the rows, the same for a run that is resumed."""
+        return self._coordinator.drawn(name, n)
 
     @property
     def n_rows(self) -> int | None:

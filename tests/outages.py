@@ -14,7 +14,7 @@ from dpdist import Dataset
 from dpdist.engine.progress import Event, Loading, Released, watching
 from dpdist.jobs.job import load_job
 from dpdist.jobs.run import run_job
-from dpdist.runs.storage import place_at
+from dpdist.runs.storage import result_store
 from tests.s3 import Faults
 
 KINDS = ("refused", "503", "cut")
@@ -44,7 +44,7 @@ def run(path: Path, asked: dict[str, object]) -> dict[str, np.ndarray]:
     path.write_text(json.dumps(asked))
     record = run_job(load_job(path))
     assert record["status"] == "done"
-    return place_at(str(asked["output"])).read_arrays("released.zarr")
+    return result_store(str(asked["output"])).read_arrays("released.zarr")
 
 
 @contextmanager

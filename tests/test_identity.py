@@ -16,7 +16,7 @@ import pytest
 
 import dpdist
 from dpdist.constraints import ElasticNet, L1Ball, L2Ball
-from dpdist.identity import NotNamed, coerced, plain, stored_name, tagged, text
+from dpdist.identity import ADDED, NotNamed, coerced, plain, stored_name, tagged, text
 from dpdist.losses import Huber
 from dpdist.privacy.budget import Neighbours
 
@@ -37,14 +37,16 @@ def named_classes():
 
 
 def table():
-    """Class by class: its tag, and the names of its parameters."""
+    """Class by class: its tag, and the names of its parameters; those that count only where they are set, apart."""
     rows = {}
     for kind in named_classes():
         if hasattr(kind, "named_by"):
             names = ["named_by"]
         else:
             fields = [f for f in dataclasses.fields(kind) if f.init and f.metadata.get("named", True)]
-            names = [stored_name(f) for f in fields]
+            names = [stored_name(f) for f in fields if not f.metadata.get("added")]
+            if added := [stored_name(f) for f in fields if f.metadata.get("added")]:
+                rows.setdefault(f"{kind.tag}, if set", []).append(added)
         rows.setdefault(kind.tag, []).append(names)
     return {tag: sorted(names) for tag, names in sorted(rows.items())}
 
@@ -106,6 +108,24 @@ def test_names_do_not_look_at_classes_or_reprs():
     assert text(Renamed(2)) == "Original(length=2.0)"
     assert plain(Renamed(2)) == {"type": "Original", "length": (2.0).hex()}
     assert text(Renamed(2, seen=1.0)) == text(Renamed(2))
+
+
+def test_a_field_that_was_added_is_named_where_it_is_set():
+    @dataclass(frozen=True)
+    class Older:
+        tag: ClassVar[str] = "Grown"
+
+        length: float
+
+    @dataclass(frozen=True)
+    class Newer(Older):
+        tag: ClassVar[str] = "Grown"
+
+        start: tuple[float, ...] | None = field(default=None, metadata=ADDED)
+
+    assert text(Newer(1)) == text(Older(1)) and plain(Newer(1)) == plain(Older(1))
+    assert text(Newer(1, (0, 2))) == "Grown(length=1.0, start=(0.0, 2.0))"
+    assert plain(Newer(1, (0,))) != plain(Newer(1, (0, 0))) != plain(Newer(1))
 
 
 def test_a_tag_is_not_inherited():

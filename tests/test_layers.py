@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import graphlib
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,10 @@ OUTSIDE = {
     "cluster": {"httpx", "kr8s", "yaml"},
     "cli": {"click", "rich", "zarr"},
 }
+SAME_STEM = {
+    "columns": {"central/mean", "local/mean"},  # the mean of columns: asked of a trusted coordinator, or of the users
+}
+"""Module names in two rooms: one idea on both sides of the trust line."""
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
 
 
@@ -109,3 +115,63 @@ def test_only_the_engine_knows_dask():
     knows = {p.relative_to(PACKAGE).parts[0] for p in MODULES if {"dask", "distributed"} & {
         n.split(".")[0] for n in imports(p)}}  # fmt: skip
     assert knows == {"engine"}
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported_modules(path: Path, known: set[str]) -> set[str]:
+    """The modules of the package that a module imports, at its top, for types or inside a function."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            while name and name not in known:  # "from module import name"
+                name = name.rpartition(".")[0]
+            found |= {name} - {""}
+    return found
+
+
+def test_imports_have_no_cycles():
+    """Not even with the imports of functions, or those for types: nobody has to import two modules to read one."""
+    modules = {dotted(path): path for path in MODULES}
+    graph = {name: imported_modules(path, set(modules)) - {name} for name, path in modules.items()}
+    try:
+        list(graphlib.TopologicalSorter(graph).static_order())
+    except graphlib.CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+
+
+def test_no_module_name_is_in_two_rooms():
+    """A command of ``cli/`` is named after what it runs; what else may have one name is listed."""
+    folders = defaultdict(set)
+    for path in MODULES:
+        if path.stem not in {"__init__", "__main__"}:
+            folders[path.stem].add(path.relative_to(PACKAGE).parent.as_posix())
+    commands = {path.stem for path in (PACKAGE / "cli").glob("*.py") if "@click." in path.read_text()}
+    twice = {}
+    for stem, where in folders.items():
+        others = where - {"cli"} if stem in commands else where
+        if len(others) > 1:
+            twice[stem] = others
+    assert twice == SAME_STEM
+
+
+def test_a_command_named_like_a_module_runs_it():
+    """Whoever looks for `dpdist report` and for the report must not find two ideas under one name."""
+    commands = {path.stem: path for path in (PACKAGE / "cli").glob("*.py") if "@click." in path.read_text()}
+    modules = {dotted(path): path for path in MODULES}
+    for name in modules:
+        room, stem = name.split(".")[1], name.rpartition(".")[2]
+        if room != "cli" and stem in commands and modules[name].name != "__init__.py":
+            reached, new = set(), {dotted(commands[stem])}
+            while new:
+                reached |= new
+                new = set().union(*(imported_modules(modules[one], set(modules)) for one in new)) - reached
+            assert name in reached, f"dpdist {stem} never comes to {name}"

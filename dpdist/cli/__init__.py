@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
-from dpdist.cli import errors  # not its names: the module of a command would take the place of one named like it
+from dpdist.cli import exit_codes  # not its names: a command may be named like one
 
 COMPLETE_VARIABLE = "_DPDIST_COMPLETE"
 """Set by the completion scripts; the process then prints completions instead of running a command."""
@@ -84,21 +84,21 @@ class LazyCommands(Commands):
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
-        """Run one command line and exit; exit codes are in `dpdist.cli.errors`."""
+        """Run one command line and exit; exit codes are in `dpdist.cli.exit_codes`."""
         words = list(sys.argv[1:] if args is None else args)
         if instruction := os.environ.get(COMPLETE_VARIABLE):
             sys.exit(shell_complete(self, {}, "dpdist", COMPLETE_VARIABLE, instruction))
-        with errors.stoppable(), errors.plain_warnings():
+        with exit_codes.stoppable(), exit_codes.plain_warnings():
             try:
                 with self.make_context("dpdist", words) as context:
                     self.invoke(context)
                 sys.stdout.flush()
-                code = errors.DONE
+                code = exit_codes.DONE
             except SystemExit:
                 raise
             except BaseException as error:
-                code = errors.report(error)
-                errors.forget_unwritten()
+                code = exit_codes.report(error)
+                exit_codes.forget_unwritten()
         sys.exit(code)
 
 

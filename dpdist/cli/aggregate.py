@@ -57,7 +57,7 @@ def command(protocol: str, reports: str, poisoned: float, scheduler: str | None,
       dpdist aggregate --protocol survey.json reports.parquet --json | jq '.estimate'
       cat inbox/*.hex > all.hex && dpdist aggregate --protocol survey.json all.hex
     """
-    from dpdist.cli.progress import showing
+    from dpdist.cli.progress_display import showing
     from dpdist.local.survey.aggregation import aggregate
     from dpdist.local.survey.questionnaire import Survey
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpdist.cli import Commands, keeping, moving
+from dpdist.cli import Commands, budget_backup, budget_move
+from dpdist.cli.account_names import existing, find, find_or_name, is_location
 from dpdist.cli.account_tables import (
     RELATIONS,
     RELEASE_TITLES,
@@ -24,7 +25,6 @@ from dpdist.cli.account_tables import (
     limit_of,
     run_of,
 )
-from dpdist.cli.naming import existing, find, find_or_name, is_place
 from dpdist.cli.output import as_csv, as_json, cost, deliver
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def command() -> None:
 
 @command.command("show", short_help="Show what is spent, what is left, and the limit.")
 @click.argument("dataset", type=click.Path(), required=False)
-@keeping.ledger_option
+@budget_backup.ledger_option
 @_printing
 def show(dataset: str | None, ledger: str | None, form: str, json_: bool, output: str | None) -> None:
     """Show what was spent on DATASET, what is left, and the limit; without DATASET, for every account of the ledger.
@@ -133,7 +133,7 @@ def show(dataset: str | None, ledger: str | None, form: str, json_: bool, output
     help="What the limit is about: row, label, answer, or an owner of rows (patient). Default: as in the dataset.",
 )
 @click.option("--new", is_flag=True, help="DATASET is a name; open an account if the ledger has none of that name.")
-@keeping.ledger_option
+@budget_backup.ledger_option
 def set_(
     dataset: str,
     epsilon: float,
@@ -170,7 +170,7 @@ def set_(
     budget = Budget(epsilon, delta)  # a wrong number is refused before any file is made
     with contextlib.closing(Ledger(ledger)) as book:
         named = find_or_name(book, dataset, new)
-        stored = Dataset.open(dataset) if is_place(dataset) else None
+        stored = Dataset.open(dataset) if is_location(dataset) else None
         memory = None if stored is None else DatasetMemory(stored, named, book)
         if memory is not None and (head := memory.remembered(book.id)) is not None:
             book.check_remembered(head, memory.called, named)
@@ -199,7 +199,7 @@ def set_(
 @command.command("history", short_help="List who ran what, when, and at what cost.")
 @click.argument("dataset", type=click.Path())
 @click.option("--releases", is_flag=True, help="List every release of every run, with its noise.")
-@keeping.ledger_option
+@budget_backup.ledger_option
 @_printing
 def history(dataset: str, releases: bool, ledger: str | None, form: str, json_: bool, output: str | None) -> None:
     """Show every run on DATASET: when, by whom, under which name, at what cost; the limits that were set, and when the
@@ -240,5 +240,5 @@ def history(dataset: str, releases: bool, ledger: str | None, form: str, json_: 
     deliver(text, output)
 
 
-for _kept in (keeping.backup, keeping.restore, moving.move):
+for _kept in (budget_backup.backup, budget_backup.restore, budget_move.move):
     command.add_command(_kept)

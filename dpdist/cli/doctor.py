@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpdist.cli.errors import WRONG
+from dpdist.cli.exit_codes import WRONG
 from dpdist.cli.output import as_json, deliver
 from dpdist.errors import DataError
 
@@ -104,7 +104,7 @@ def command(
 def _opened(path: str, arrays: dict[str, str], options: Any, findings: list[Finding]) -> Dataset | None:
     """The dataset, opened without writing an id to it."""
     from dpdist.data import Dataset
-    from dpdist.data.schema import ATTRIBUTE
+    from dpdist.data.dataset_schema import ATTRIBUTE
     from dpdist.data.stores import open_to_read
     from dpdist.engine.doctor import Finding
 

@@ -41,7 +41,7 @@ def open_read_only(location: str) -> zarr.Group:
 
 def stored_account(location: str) -> str | None:
     """Return the account that a store pays from, None if it has never been given an id; writes nothing."""
-    from dpdist.data.schema import ATTRIBUTE, Schema
+    from dpdist.data.dataset_schema import ATTRIBUTE, Schema
     from dpdist.data.stores import shown
 
     attributes = open_read_only(location).attrs.get(ATTRIBUTE)
@@ -54,7 +54,7 @@ def describe(location: str) -> tuple[Dataset, dict[str, Any]]:
     Where the number of rows is private (`dpdist.data.units`) it is null, as is whatever would tell it.
     """
     from dpdist.data import Dataset
-    from dpdist.data.schema import ATTRIBUTE
+    from dpdist.data.dataset_schema import ATTRIBUTE
     from dpdist.data.stores import shown
     from dpdist.engine.memory import noted_head
 

@@ -63,7 +63,7 @@ def command(
       dpdist run job.yaml --scheduler tcp://scheduler:8786 --json > result.json
     """
     from dpdist.cli.plan import as_text
-    from dpdist.cli.progress import showing
+    from dpdist.cli.progress_display import showing
     from dpdist.engine.progress import watching
     from dpdist.jobs.job import load_job
     from dpdist.jobs.run import run_job
@@ -79,20 +79,20 @@ def command(
         if plan["budget"]["refusal"] is not None:
             raise BudgetExceeded(plan["budget"]["refusal"])
         return
-    course = Course()
+    interruption = Interruption()
     try:
-        with showing(quiet=quiet, left=_Left(loaded)), watching(course.tell):
+        with showing(quiet=quiet, left=_Left(loaded)), watching(interruption.tell):
             record = run_job(loaded, resume=resume, scheduler=scheduler)
     except Fenced:  # somebody else goes on with it
         raise
     except (KeyboardInterrupt, DpdistError) as error:
-        for note in course.notes(loaded, shlex.join([*again, "--resume"])):
+        for note in interruption.notes(loaded, shlex.join([*again, "--resume"])):
             error.add_note(note)
         raise
     deliver(as_json(record) if json_ else summary(record, loaded.output))
 
 
-class Course:
+class Interruption:
     """What has to be said when a run does not come to its end: what was charged, and how to go on."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """What the runner pod of ``dpdist submit`` runs: ``python -m dpdist.cli.runner --workers N -- JOB [OPTIONS OF RUN]``.
 
 It waits for the cluster of the attempt and runs ``dpdist run JOB --resume`` there. Its exit code is that of ``dpdist
-run``: 75 (`dpdist.cli.errors`) says that another attempt can help.
+run``: 75 (`dpdist.cli.exit_codes`) says that another attempt can help.
 What is worth keeping stands in the pod's termination message, where it can be read without the run's storage.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from dpdist.cli import errors, main
+from dpdist.cli import exit_codes, main
 from dpdist.runs.directory import OutputError, read_run
 
 MESSAGE = Path("/dev/termination-log")
@@ -26,12 +26,16 @@ MESSAGE = Path("/dev/termination-log")
 def run(arguments: Sequence[str]) -> int:
     """Wait, then run the job, and return the exit code."""
     try:
-        with errors.stoppable(), errors.plain_warnings(), _command.make_context("dpdist.cli.runner", [*arguments]) as c:
+        with (
+            exit_codes.stoppable(),
+            exit_codes.plain_warnings(),
+            _command.make_context("dpdist.cli.runner", [*arguments]) as c,
+        ):
             _command.invoke(c)
-        return errors.DONE
+        return exit_codes.DONE
     except BaseException as error:
-        code = errors.report(error)
-        known = isinstance(error, errors.DpdistError)  # the text of any other may quote values
+        code = exit_codes.report(error)
+        known = isinstance(error, exit_codes.DpdistError)  # the text of any other may quote values
         _last_words(error=str(error) if known else type(error).__name__)
         return code
 

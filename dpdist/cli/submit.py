@@ -118,7 +118,7 @@ def described(attempt: Attempt) -> dict[str, object]:
 
 def failure(run: str, attempt: Attempt) -> Exception:
     """The error that ends the command, with the exit status of the run."""
-    from dpdist.cli.errors import REFUSED
+    from dpdist.cli.exit_codes import REFUSED
     from dpdist.cluster.submission import SubmissionError
 
     if attempt.exit_code == REFUSED:

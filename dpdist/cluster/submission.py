@@ -154,7 +154,7 @@ def _claims(template: Mapping[str, Any]) -> dict[PurePosixPath, tuple[str, bool]
     }
 
 
-def _place(path: str, template: Mapping[str, Any]) -> tuple[str, bool] | None:
+def _location(path: str, template: Mapping[str, Any]) -> tuple[str, bool] | None:
     found, parts = None, PurePosixPath(path)
     if not parts.is_absolute() or ".." in parts.parts:
         return None
@@ -168,13 +168,13 @@ def _place(path: str, template: Mapping[str, Any]) -> tuple[str, bool] | None:
 
 
 def _claim(path: str, template: Mapping[str, Any]) -> str | None:
-    place = _place(path, template)
-    return None if place is None else place[0]
+    found = _location(path, template)
+    return None if found is None else found[0]
 
 
 def _read_only(path: str, template: Mapping[str, Any]) -> bool:
-    place = _place(path, template)
-    return place is not None and place[1]
+    found = _location(path, template)
+    return found is not None and found[1]
 
 
 def _mounts(template: Mapping[str, Any]) -> str:

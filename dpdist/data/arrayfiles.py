@@ -14,10 +14,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.data.dataset_schema import ATTRIBUTE, Schema, shown_dtype
+from dpdist.data.ingestion_spec import IngestionSpec, listed, near
 from dpdist.data.readers import Batch, Position, Reader, file_identity
-from dpdist.data.recipe import Recipe, listed, near
 from dpdist.data.rows import array_rows
-from dpdist.data.schema import ATTRIBUTE, Schema, shown_dtype
 from dpdist.data.sources import ZarrSource, aligned_rows, merge_boundaries, zarr_arrays
 from dpdist.data.stores import open_to_read, resolved, shown
 from dpdist.errors import DataError
@@ -26,16 +26,18 @@ from dpdist.errors import DataError
 class ArrayReader(Reader):
     """``X`` and perhaps ``y`` and the owners of the rows, from arrays of the same length. A position is: 0, row."""
 
-    def __init__(self, name: str, arrays: dict[str, RowArray], recipe: Recipe, columns: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, name: str, arrays: dict[str, RowArray], spec: IngestionSpec, columns: tuple[str, ...] = ()
+    ) -> None:
         self.name = name
         self.named = bool(columns)
-        X, label = self._roles(arrays, recipe)
+        X, label = self._roles(arrays, spec)
         if len(X.shape) != 2:
             raise DataError(f"the features in {name} have {len(X.shape)} dimensions; expected 2, rows x columns")
         lengths = {array.shape[0] for array in self.arrays.values()}
         if len(lengths) > 1:
             raise DataError(f"the arrays in {name} have different numbers of rows; expected one entry per row in each")
-        self.layout = recipe.array_layout(X.shape[1], columns, label)
+        self.layout = spec.array_layout(X.shape[1], columns, label)
         for role, array in self.arrays.items():
             text = role == "unit" or (role == "y" and self.layout.text_label)
             if array.dtype.kind not in ("UTfiub" if role == "unit" else "UT" if text else "fiub"):
@@ -47,11 +49,11 @@ class ArrayReader(Reader):
         self.bytes_total = sum(array.dtype.itemsize * int(np.prod(array.shape)) for array in self.arrays.values())
         self.stored_bytes = X.shape[0] * self.layout.row_bytes
 
-    def _roles(self, arrays: dict[str, RowArray], recipe: Recipe) -> tuple[RowArray, str | None]:
-        if len(recipe.features) > 1:
+    def _roles(self, arrays: dict[str, RowArray], spec: IngestionSpec) -> tuple[RowArray, str | None]:
+        if len(spec.features) > 1:
             raise DataError("--features of an array source names its one 2-d array (default X)")
-        label = recipe.label or ("y" if "y" in arrays else None)
-        wanted = {"X": recipe.features[0] if recipe.features else "X", "y": label, "unit": recipe.unit}
+        label = spec.label or ("y" if "y" in arrays else None)
+        wanted = {"X": spec.features[0] if spec.features else "X", "y": label, "unit": spec.unit}
         self.arrays: dict[str, RowArray] = {}
         for role, array in wanted.items():
             if array is None:
@@ -164,13 +166,13 @@ class ZarrRows(RowArray):
         return [shown(self.place), spec.dtype, list(spec.shape), sum(f.st_size for f in files), len(files), newest]
 
 
-def numpy_reader(path: Path, recipe: Recipe) -> ArrayReader:
+def numpy_reader(path: Path, spec: IngestionSpec) -> ArrayReader:
     """Reader of ``X.npy``, or of an ``.npz`` archive with ``X`` and ``y``."""
     if not zipfile.is_zipfile(path):
-        return ArrayReader(path.name, {"X": _npy(path, None)}, recipe)
+        return ArrayReader(path.name, {"X": _npy(path, None)}, spec)
     with zipfile.ZipFile(path) as archive:
         members = [name for name in archive.namelist() if name.endswith(".npy")]
-    return ArrayReader(path.name, {name.removesuffix(".npy"): _npy(path, name) for name in members}, recipe)
+    return ArrayReader(path.name, {name.removesuffix(".npy"): _npy(path, name) for name in members}, spec)
 
 
 def _npy(path: Path, member: str | None) -> NpyArray:
@@ -192,7 +194,7 @@ def _open_npy(path: Path, member: str | None) -> IO[bytes]:
     return open(path, "rb") if member is None else zipfile.ZipFile(path).open(member)
 
 
-def zarr_reader(place: str, recipe: Recipe) -> ArrayReader:
+def zarr_reader(place: str, spec: IngestionSpec) -> ArrayReader:
     """Reader of a Zarr group, whoever wrote it."""
     try:
         group = open_to_read(place)
@@ -211,7 +213,7 @@ def zarr_reader(place: str, recipe: Recipe) -> ArrayReader:
                 source = ZarrSource(name, array, complete)
                 dtype = np.dtype("U") if source.spec.dtype == "str" else np.dtype(source.spec.dtype)
                 arrays[name] = ZarrRows(dtype, source.spec.shape, source, str(resolved(place)))
-        features = recipe.features[0] if recipe.features else "X"
+        features = spec.features[0] if spec.features else "X"
         columns = known.columns.get(features, ()) if known is not None else ()
-        return ArrayReader(os.path.basename(place.rstrip("/")), arrays, recipe, columns)
+        return ArrayReader(os.path.basename(place.rstrip("/")), arrays, spec, columns)
     raise DataError(f"cannot open a Zarr group at {shown(place)} ({problem}); check the path, or give --format")

@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from dpdist.data.checkpoint import Checkpoint
+from dpdist.data.dataset_schema import ArraySpec, Schema
 from dpdist.data.growing import GrowingGroup, attribute_at, id_at, kind_of, schema_at
-from dpdist.data.owners import LENGTH_BYTES, Places, arrange, n_owners, put_aside
+from dpdist.data.owners import LENGTH_BYTES, OwnerBuckets, arrange, n_owners, put_aside
 from dpdist.data.readers import Batch, Reader
 from dpdist.data.rows import Rows
-from dpdist.data.schema import ArraySpec, Schema
 from dpdist.data.writing import Compression, rows_of_chunks
 from dpdist.errors import DataError
 
@@ -95,7 +95,7 @@ class Ingestion:
         progress: Callable[[Progress], None] | None,
     ) -> None:
         self.place, self.reader, self.schema, self.public, self.request = place, reader, schema, public, request
-        self.recipe = reader.layout.recipe
+        self.spec = reader.layout.spec
         self.compression, self.tell = compression, progress
         rows = rows_of_chunks(schema)
         partition = {name: ArraySpec(s.dtype, (rows, *s.shape[1:])) for name, s in schema.arrays.items()}
@@ -125,9 +125,9 @@ class Ingestion:
         return Ingested(str(self.place), self.schema, self.rows_read, dict(self.bad), self.over_bound)
 
     @property
-    def places(self) -> Places:
+    def buckets(self) -> OwnerBuckets:
         """Where the owners of rows stand; known once the id is."""
-        return Places.of(self.schema.id, self.reader.stored_bytes)
+        return OwnerBuckets.of(self.schema.id, self.reader.stored_bytes)
 
     def _prepare(self, restart: bool) -> bool:
         """Take up an unfinished ingestion or begin one; whether all rows are copied already."""
@@ -204,7 +204,7 @@ class Ingestion:
                 raise DataError(
                     f"{self.public['source']} changed while it was read. Run again when nobody writes to it"
                 )
-        if self.recipe.unit is not None:
+        if self.spec.unit is not None:
             self._arrange()
         if not self.group.n_rows:
             self._discard()
@@ -214,7 +214,7 @@ class Ingestion:
         """Write the rows of a batch that may be written, or put them aside if their owners may have more."""
         rows, good = batch.rows, self._good(batch)
         if rows.unit is not None:
-            for bucket, message in put_aside(rows, good, self.places):
+            for bucket, message in put_aside(rows, good, self.buckets):
                 self.state.put_aside(bucket, message)
             return
         arrays = {"X": rows.X} if rows.y is None else {"X": rows.X, "y": rows.y}
@@ -222,12 +222,12 @@ class Ingestion:
 
     def _arrange(self) -> None:
         """Write what was put aside, owner by owner."""
-        assert self.recipe.max_rows is not None
-        anybody = sum(self.bad.values()) < self.rows_read or self.recipe.on_bad == "zero"
+        assert self.spec.max_rows is not None
+        anybody = sum(self.bad.values()) < self.rows_read or self.spec.on_bad == "zero"
         if anybody and self.compression == "none":  # how many bytes compressed rows take is known once they are written
             self._check_room()
-        for bucket in range(self.bucket or 0, self.places.n_buckets if anybody else 0):
-            left_out, parts = arrange(self.state.aside(bucket), self.places, self.recipe.max_rows, self.schema.arrays)
+        for bucket in range(self.bucket or 0, self.buckets.n_buckets if anybody else 0):
+            left_out, parts = arrange(self.state.aside(bucket), self.buckets, self.spec.max_rows, self.schema.arrays)
             self.over_bound += left_out
             for arrays in parts:
                 self.group.append(arrays)
@@ -236,13 +236,13 @@ class Ingestion:
 
     def _check_room(self) -> None:
         """Refuse rows that do not fit on the disk before it is full; what was read is kept for the next attempt."""
-        assert self.recipe.max_rows is not None
+        assert self.spec.max_rows is not None
         row_bytes = sum(LENGTH_BYTES if s.dtype == "str" else s.row_bytes for s in self.schema.arrays.values())
-        each = self.recipe.max_rows * row_bytes
+        each = self.spec.max_rows * row_bytes
         room = shutil.disk_usage(self.place.parent).free + self.group.stored * row_bytes
         if self.rows_read * each <= room:  # there are no more owners than rows
             return
-        owners = sum(n_owners(self.state.aside(bucket)) for bucket in range(self.places.n_buckets))
+        owners = sum(n_owners(self.state.aside(bucket)) for bucket in range(self.buckets.n_buckets))
         if owners * each > room:
             self._checkpoint()
             raise DataError(
@@ -283,11 +283,11 @@ class Ingestion:
         good = np.ones(len(rows.X), bool)
         bad = rows.bad
         if bad is not None:
-            if self.recipe.on_bad == "stop":
+            if self.spec.on_bad == "stop":
                 self._discard()
                 raise _bad_rows(batch, bad, self.file_rows)
             self.bad += rows.tally()
-            if self.recipe.on_bad == "drop":
+            if self.spec.on_bad == "drop":
                 good = ~bad
             else:
                 rows.make_null(bad)
@@ -338,7 +338,7 @@ def _ahead(tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
 
 def _bad_rows(batch: Batch, bad: np.ndarray, before: int) -> DataError:
     found = np.flatnonzero(bad)
-    lines = [f"  {batch.place(row, before)}: {batch.rows.blame(row)}" for row in found[:_SHOWN_ROWS]]
+    lines = [f"  {batch.location(row, before)}: {batch.rows.blame(row)}" for row in found[:_SHOWN_ROWS]]
     if len(found) > _SHOWN_ROWS:
         lines.append("  and more")
     return DataError(

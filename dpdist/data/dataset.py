@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import zarr
 
+from dpdist.data.dataset_schema import ATTRIBUTE, ArraySpec, RowOrder, Schema, new_id
 from dpdist.data.folds import Fold, split_slots
-from dpdist.data.schema import ATTRIBUTE, ArraySpec, RowOrder, Schema, new_id
 from dpdist.data.sources import (
     NumpySource,
     Source,
@@ -22,7 +22,7 @@ from dpdist.data.sources import (
     verify_rows,
     zarr_arrays,
 )
-from dpdist.data.stores import Location, from_store, open_to_read, shown, zarr_place
+from dpdist.data.stores import Location, from_store, open_to_read, shown, zarr_arguments
 from dpdist.data.units import ROWS
 from dpdist.data.writing import Compression, ForwardReader, write_group
 from dpdist.errors import DataError, DataUnavailable, MissingBound
@@ -380,7 +380,7 @@ class Stored:
             if isinstance(self.store, zarr.Group):
                 group = zarr.open_group(self.store.store_path, mode="r+")
             else:
-                group = zarr.open_group(**zarr_place(self.store, self.options), mode="r+")
+                group = zarr.open_group(**zarr_arguments(self.store, self.options), mode="r+")
             group.update_attributes({name: dict(value)})
 
         from_store(work, "nothing can be written to the store")

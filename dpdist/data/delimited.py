@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from dpdist.data.ingestion_spec import IngestionSpec
 from dpdist.data.readers import Batch, Position, TableReader
-from dpdist.data.recipe import Recipe
 from dpdist.data.rows import Problem, table_rows
 from dpdist.errors import DataError
 
@@ -42,12 +42,12 @@ _BOM = b"\xef\xbb\xbf"
 class CsvReader(TableReader):
     """CSV files, plain or gzipped, with a header. A position is: file, byte."""
 
-    def __init__(self, files: list[Path], recipe: Recipe, delimiter: str) -> None:
+    def __init__(self, files: list[Path], spec: IngestionSpec, delimiter: str) -> None:
         if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
             raise DataError(f"the delimiter must be one ASCII character, got {delimiter!r}")
         self.delimiter = delimiter
         self._starts: dict[Path, int] = {}
-        super().__init__(files, recipe)
+        super().__init__(files, spec)
         text = sum(size * (_UNPACKED if _packed(path) else 1) for path, size in zip(files, self.sizes, strict=True))
         self.stored_bytes = text * self.layout.row_bytes // (_FEWEST_CHARACTERS * len(self.layout.kinds))
 

@@ -18,7 +18,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from dpdist.data.schema import ATTRIBUTE, ArraySpec, Schema, new_id
+from dpdist.data.dataset_schema import ATTRIBUTE, ArraySpec, Schema, new_id
 from dpdist.data.writing import Compression, chunk_codec, create_arrays, new_group
 from dpdist.errors import DataError
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dpdist.data.copying import Ingested, Ingestion, Progress, already_there, state_path
+from dpdist.data.dataset_schema import ArraySpec, RowOrder, Schema, new_id
 from dpdist.data.growing import kind_of
+from dpdist.data.ingestion_spec import FeatureType, IngestionSpec, LabelType, OnBad
 from dpdist.data.opening import Format, open_source
-from dpdist.data.owners import Places, check_size
-from dpdist.data.recipe import FeatureType, LabelType, OnBad, Recipe
-from dpdist.data.schema import ArraySpec, RowOrder, Schema, new_id
+from dpdist.data.owners import OwnerBuckets, check_size
 from dpdist.data.stores import resolved
 from dpdist.data.writing import Compression
 from dpdist.errors import DataError
@@ -69,7 +69,8 @@ def ingest(
     dest : path
         A directory that does not exist yet. ``dest`` + ``.ingesting`` beside it remembers how far it is.
     features, label, label_type, label_levels, levels, ranges, unit, max_rows, dtype
-        See `dpdist.data.recipe.Recipe`. Nothing of it should be chosen by looking at the data, except by the curator.
+        See `dpdist.data.ingestion_spec.IngestionSpec`. Nothing of it should be chosen by looking at the data, except by
+        the curator.
     on_bad : {"stop", "drop", "zero"}
         Raise, leave the row out, or keep its place as a null row, which contributes zero to every sum.
     format : {"csv", "parquet", "numpy", "zarr"}, optional
@@ -105,7 +106,7 @@ def ingest(
     array([[0., 1., 0.],
            [1., 0., 1.]])
     """
-    recipe = Recipe(
+    spec = IngestionSpec(
         features=tuple(features),
         label=label,
         label_type=label_type,
@@ -117,12 +118,12 @@ def ingest(
         on_bad=on_bad,
         dtype=dtype,
     )
-    place = _place(dest)
-    asked = {"source": os.path.basename(os.fspath(source).rstrip("/")), **recipe.to_attributes()}
+    place = _location(dest)
+    asked = {"source": os.path.basename(os.fspath(source).rstrip("/")), **spec.to_attributes()}
     if kind_of(place) == "taken" and not state_path(place).exists():
         raise already_there(place, asked)
     try:
-        kind, reader = open_source(os.fspath(source), recipe, format, delimiter)
+        kind, reader = open_source(os.fspath(source), spec, format, delimiter)
         identity = reader.identity()
     except OSError as error:
         raise DataError(f"cannot read {os.fspath(source)}: {error.strerror or type(error).__name__}") from None
@@ -145,7 +146,7 @@ def ingest(
         account=account,
     )
     # part of what was asked for: rows that are put aside stay in their range, and another version may cut others
-    places = Places.of(schema.id, reader.stored_bytes)
+    buckets = OwnerBuckets.of(schema.id, reader.stored_bytes)
     public = {**asked, "format": kind}
     others = {
         "dataset_id": dataset_id,
@@ -154,13 +155,13 @@ def ingest(
         "partition_rows": partition_rows,
         "compression": compression,
         "delimiter": delimiter,
-        **({} if unit is None else {"layout": f"owners in {places.n_buckets} ranges"}),
+        **({} if unit is None else {"layout": f"owners in {buckets.n_buckets} ranges"}),
     }
     request = {"source": identity, "options": {**public, **others}, "id": schema.id}
     return Ingestion(place, reader, schema, compression, public, request, progress).run(restart)
 
 
-def _place(dest: str | os.PathLike[str]) -> Path:
+def _location(dest: str | os.PathLike[str]) -> Path:
     if "://" in os.fspath(dest) or "::" in os.fspath(dest):
         raise DataError(f"{os.fspath(dest)} is a URL; expected a local directory. Ingest to a local disk, then copy it")
     path: Path = resolved(os.fspath(dest))

@@ -19,8 +19,8 @@ import zarr
 from numpy.typing import NDArray
 
 from dpdist.data.dataset import Dataset
+from dpdist.data.dataset_schema import ATTRIBUTE, ArraySpec, Schema, new_id
 from dpdist.data.growing import GrowingGroup
-from dpdist.data.schema import ATTRIBUTE, ArraySpec, Schema, new_id
 from dpdist.data.sources import Source, ZarrSource, aligned_rows, zarr_arrays
 from dpdist.data.stores import open_to_read, resolved, shown
 from dpdist.errors import DataError

@@ -9,8 +9,8 @@ from typing import Literal, get_args
 
 from dpdist.data.arrayfiles import numpy_reader, zarr_reader
 from dpdist.data.delimited import CsvReader
+from dpdist.data.ingestion_spec import IngestionSpec
 from dpdist.data.readers import ParquetReader, Reader
-from dpdist.data.recipe import Recipe
 from dpdist.errors import DataError
 
 Format = Literal["csv", "parquet", "numpy", "zarr"]
@@ -25,10 +25,10 @@ _SUFFIXES: dict[str, Format] = {
 }
 
 
-def open_source(source: str, recipe: Recipe, format: str | None, delimiter: str) -> tuple[str, Reader]:
+def open_source(source: str, spec: IngestionSpec, format: str | None, delimiter: str) -> tuple[str, Reader]:
     """The format of a source, and its reader."""
     if "://" in source and format in (None, "zarr"):
-        return "zarr", zarr_reader(source, recipe)
+        return "zarr", zarr_reader(source, spec)
     path = Path(os.path.expanduser(source))
     if path.exists():
         found = [path]
@@ -40,7 +40,7 @@ def open_source(source: str, recipe: Recipe, format: str | None, delimiter: str)
     if kind in ("numpy", "zarr") and len(found) > 1:
         raise DataError(f"{source} matches {len(found)} arrays; several sources at once must be CSV or Parquet files")
     if kind == "zarr":
-        return kind, zarr_reader(str(path), recipe)
+        return kind, zarr_reader(str(path), spec)
     if kind == "parquet" and path.is_dir():
         found = sorted(f for suffix in ("*.parquet", "*.pq") for f in path.rglob(suffix) if f.name[0] not in "._")
     folders = [file.name for file in found if not file.is_file()]
@@ -50,8 +50,8 @@ def open_source(source: str, recipe: Recipe, format: str | None, delimiter: str)
             'directory of Parquet files, or a pattern in quotes such as "data/*.csv"'
         )
     if kind == "numpy":
-        return kind, numpy_reader(found[0], recipe)
-    return kind, ParquetReader(found, recipe) if kind == "parquet" else CsvReader(found, recipe, delimiter)
+        return kind, numpy_reader(found[0], spec)
+    return kind, ParquetReader(found, spec) if kind == "parquet" else CsvReader(found, spec, delimiter)
 
 
 def _format_of(source: str, files: list[Path], given: str | None) -> Format:

@@ -34,8 +34,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpdist.data.dataset_schema import ArraySpec
 from dpdist.data.rows import Mask, Rows
-from dpdist.data.schema import ArraySpec
 from dpdist.errors import DataError
 
 BUCKET_BYTES = 4 * 2**20
@@ -61,29 +61,29 @@ def check_size(unit: str, max_rows: int, row_bytes: int) -> None:
 
 
 @dataclass(frozen=True)
-class Places:
+class OwnerBuckets:
     """Where owners stand: ``n_buckets`` ranges of the order, the same for the same id and the same source."""
 
     dataset_id: str
     n_buckets: int
 
     @classmethod
-    def of(cls, dataset_id: str, stored_bytes: int) -> Places:
+    def of(cls, dataset_id: str, stored_bytes: int) -> OwnerBuckets:
         """Enough buckets for a source whose rows take so many bytes as they are stored."""
         return cls(dataset_id, max(1, min(MOST_BUCKETS, stored_bytes // BUCKET_BYTES)))
 
-    def of_owners(self, names: list[str]) -> NDArray[np.uint64]:
+    def positions(self, names: list[str]) -> NDArray[np.uint64]:
         """A number for each name: owners stand in the order of these."""
         key = hashlib.sha256(self.dataset_id.encode()).digest()
         hashes = (hashlib.blake2b(name.encode(), digest_size=8, key=key).digest() for name in names)
         return np.frombuffer(b"".join(hashes), ">u8").astype(np.uint64)
 
-    def buckets(self, places: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """The range that each place is in."""
-        return (((places >> np.uint64(32)) * np.uint64(self.n_buckets)) >> np.uint64(32)).astype(np.int64)
+    def numbers(self, positions: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The range that each position is in."""
+        return (((positions >> np.uint64(32)) * np.uint64(self.n_buckets)) >> np.uint64(32)).astype(np.int64)
 
 
-def put_aside(rows: Rows, good: Mask, places: Places) -> Iterator[tuple[int, bytes]]:
+def put_aside(rows: Rows, good: Mask, buckets: OwnerBuckets) -> Iterator[tuple[int, bytes]]:
     """The rows that have an owner, cut into buckets; ``good`` ones may be written, of others the owner is kept."""
     assert rows.unit is not None
     width = rows.X.dtype.itemsize * rows.X.shape[1]
@@ -98,7 +98,7 @@ def put_aside(rows: Rows, good: Mask, places: Places) -> Iterator[tuple[int, byt
         columns["y"] = pa.array(rows.y, pa.string() if rows.y.dtype.kind == "O" else pa.float64())
     table = pa.table(columns).filter(rows.unit.is_valid())
     owners = table.column("owner").combine_chunks().dictionary_encode()
-    bucket = places.buckets(places.of_owners(owners.dictionary.to_pylist()))[owners.indices.to_numpy()]
+    bucket = buckets.numbers(buckets.positions(owners.dictionary.to_pylist()))[owners.indices.to_numpy()]
     order = np.argsort(bucket, kind="stable")
     table = table.take(pa.array(order))
     numbers, starts = np.unique(bucket[order], return_index=True)
@@ -114,7 +114,7 @@ def _message(table: pa.Table) -> bytes:
 
 
 def arrange(
-    messages: Iterable[bytes], places: Places, max_rows: int, arrays: Mapping[str, ArraySpec]
+    messages: Iterable[bytes], buckets: OwnerBuckets, max_rows: int, arrays: Mapping[str, ArraySpec]
 ) -> tuple[int, Iterator[dict[str, NDArray[Any]]]]:
     """The owners of one bucket with ``max_rows`` rows each.
 
@@ -122,7 +122,7 @@ def arrange(
     ----------
     messages : iterable of bytes
         Of this bucket, from `put_aside`, in the order of the source.
-    places : Places
+    buckets : OwnerBuckets
     max_rows : int
         The first good ones of each owner are taken.
     arrays : mapping of str to ArraySpec
@@ -138,7 +138,7 @@ def arrange(
         return 0, iter(())
     owners = table.column("owner").combine_chunks().dictionary_encode()
     names = owners.dictionary.to_pylist()
-    standing = places.of_owners(names)
+    standing = buckets.positions(names)
     order = sorted(range(len(names)), key=lambda i: (standing[i], names[i]))
     numbers = np.empty(len(names), np.int64)
     numbers[order] = np.arange(len(names))

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dpdist.data.recipe import Layout, Recipe
+from dpdist.data.ingestion_spec import IngestionSpec, Layout
 from dpdist.data.rows import Rows, table_rows
 from dpdist.data.sources import TARGET_BYTES
 from dpdist.errors import DataError
@@ -49,7 +49,7 @@ class Batch:
     bytes_done: int
     line_of: Callable[[int], int] | None = None
 
-    def place(self, row: int, rows_before: int) -> str:
+    def location(self, row: int, rows_before: int) -> str:
         """Say where a row is, counting from 1, if ``rows_before`` rows of the file came before this batch."""
         line = "" if self.line_of is None else f" (line {self.line_of(row)})"
         return f"{self.name} row {rows_before + row + 1}{line}"
@@ -88,12 +88,12 @@ def file_identity(path: Path) -> list[Any]:
 class TableReader(Reader):
     """Several files of the same columns, one after the other."""
 
-    def __init__(self, files: list[Path], recipe: Recipe) -> None:
+    def __init__(self, files: list[Path], spec: IngestionSpec) -> None:
         self.files = files
         self.sizes = [path.stat().st_size for path in files]
         self.bytes_total = sum(self.sizes)
         self.columns = [self._columns(path) for path in files]
-        layouts = [recipe.layout(names, path.name) for path, names in zip(files, self.columns, strict=True)]
+        layouts = [spec.layout(names, path.name) for path, names in zip(files, self.columns, strict=True)]
         self.layout = layouts[0]
         for path, layout in zip(files, layouts, strict=True):
             if layout != self.layout:
@@ -110,8 +110,8 @@ class TableReader(Reader):
 class ParquetReader(TableReader):
     """Parquet files, row group by row group. A position is: file, row group, rows of the group."""
 
-    def __init__(self, files: list[Path], recipe: Recipe) -> None:
-        super().__init__(files, recipe)
+    def __init__(self, files: list[Path], spec: IngestionSpec) -> None:
+        super().__init__(files, spec)
         self.stored_bytes = 0
         for path in files:
             with _open_parquet(path) as file:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpdist.data.recipe import Layout
+from dpdist.data.ingestion_spec import Layout
 
 Mask = NDArray[np.bool_]
 Problem = tuple[Mask, str]
@@ -74,13 +74,13 @@ class Rows:
 
 def table_rows(table: pa.Table, layout: Layout, problems: list[Problem]) -> Rows:
     """Rows of a table whose columns are float64 or strings (null: missing, or a problem that is already known)."""
-    rows = Rows(np.empty((table.num_rows, layout.width), layout.recipe.dtype), None, None, list(problems))
+    rows = Rows(np.empty((table.num_rows, layout.width), layout.spec.dtype), None, None, list(problems))
     start = 0
     with np.errstate(over="ignore", invalid="ignore"):
         for piece in table.select([name for name, _ in layout.numbers]).to_batches(max_chunksize=_PIECE):
             out = rows.X[start : start + piece.num_rows]
             for (name, column), values in zip(layout.numbers, piece.columns, strict=True):
-                out[:, column] = _scaled(values.to_numpy(zero_copy_only=False), layout.recipe.ranges.get(name))
+                out[:, column] = _scaled(values.to_numpy(zero_copy_only=False), layout.spec.ranges.get(name))
             start += piece.num_rows
     for name, first, levels in layout.categories:
         codes = _codes(table.column(name), levels)
@@ -92,18 +92,18 @@ def table_rows(table: pa.Table, layout: Layout, problems: list[Problem]) -> Rows
         values = table.column(layout.label)
         if layout.text_label:
             rows.y = values.to_numpy(zero_copy_only=False)
-            if layout.recipe.label_levels:
-                _check_levels(rows, values, _codes(values, layout.recipe.label_levels), layout.label)
+            if layout.spec.label_levels:
+                _check_levels(rows, values, _codes(values, layout.spec.label_levels), layout.label)
             else:
                 rows._add(_missing(values), f"{layout.label} is missing")
         else:
-            rows.y = _scaled(values.to_numpy(), layout.recipe.ranges.get(layout.label))
+            rows.y = _scaled(values.to_numpy(), layout.spec.ranges.get(layout.label))
     for name in layout.kinds:
         if layout.kinds[name] == "number" and table.column(name).null_count:
             rows._add(_mask(pc.is_null(table.column(name))), f"{name} is missing")
-    if layout.recipe.unit is not None:
-        rows.unit, absent = _units(table.column(layout.recipe.unit).combine_chunks())
-        rows._add(absent, f"{layout.recipe.unit} is missing")
+    if layout.spec.unit is not None:
+        rows.unit, absent = _units(table.column(layout.spec.unit).combine_chunks())
+        rows._add(absent, f"{layout.spec.unit} is missing")
     _check_finite(rows, layout)
     return rows
 
@@ -112,27 +112,27 @@ def array_rows(arrays: Mapping[str, NDArray[Any]], layout: Layout) -> Rows:
     """Rows of arrays ``X``, ``y`` and ``unit`` (the latter two where there are any)."""
     with np.errstate(over="ignore", invalid="ignore"):
         X = arrays["X"]
-        if layout.recipe.ranges:
+        if layout.spec.ranges:
             X = X.astype(np.float64)
             for name, column in layout.numbers:
-                X[:, column] = _scaled(X[:, column], layout.recipe.ranges.get(name))
-        rows = Rows(np.array(X, layout.recipe.dtype, order="C"), None, None)
+                X[:, column] = _scaled(X[:, column], layout.spec.ranges.get(name))
+        rows = Rows(np.array(X, layout.spec.dtype, order="C"), None, None)
     if "y" in arrays and layout.label is not None:
         y = arrays["y"]
         if layout.text_label:
             values = pa.chunked_array([pa.array(y.astype(object), pa.string())])
             rows.y = values.to_numpy(zero_copy_only=False)
-            if layout.recipe.label_levels:
-                _check_levels(rows, values, _codes(values, layout.recipe.label_levels), layout.label)
+            if layout.spec.label_levels:
+                _check_levels(rows, values, _codes(values, layout.spec.label_levels), layout.label)
             else:
                 rows._add(_missing(values), f"{layout.label} is missing")
         else:
-            rows.y = _scaled(y.astype(np.float64), layout.recipe.ranges.get(layout.label))
-    if "unit" in arrays and layout.recipe.unit is not None:
+            rows.y = _scaled(y.astype(np.float64), layout.spec.ranges.get(layout.label))
+    if "unit" in arrays and layout.spec.unit is not None:
         unit = arrays["unit"]
         values = pa.array(unit.astype(object) if unit.dtype.kind in "UT" else unit, from_pandas=True)
         rows.unit, absent = _units(values.cast(pa.string()))
-        rows._add(absent, f"{layout.recipe.unit} is missing")
+        rows._add(absent, f"{layout.spec.unit} is missing")
     _check_finite(rows, layout)
     return rows
 
@@ -176,6 +176,6 @@ def _check_finite(rows: Rows, layout: Layout) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         if not np.isfinite(rows.X.sum()):
             for name, column in layout.numbers:
-                rows._add(~np.isfinite(rows.X[:, column]), f"{name} is not a finite {layout.recipe.dtype} number")
+                rows._add(~np.isfinite(rows.X[:, column]), f"{name} is not a finite {layout.spec.dtype} number")
         if rows.y is not None and rows.y.dtype.kind == "f" and not np.isfinite(rows.y.sum()):
             rows._add(~np.isfinite(rows.y), f"{layout.label} is not a finite number")

@@ -19,8 +19,8 @@ import numpy as np
 import zarr
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
+from dpdist.data.dataset_schema import ArraySpec
 from dpdist.data.integrity import chunk_problem
-from dpdist.data.schema import ArraySpec
 from dpdist.data.stores import from_store
 from dpdist.data.texts import counted
 from dpdist.errors import DataError
@@ -85,7 +85,7 @@ class Source(ABC):
                 f"rows {start}:{stop} of array {self.name!r} do not exist; expected 0 <= start < stop <= "
                 f"{self.spec.n_rows if self.counted else 'the number of rows, which is private'}"
             )
-        rows = self.place(start, stop)
+        rows = self.location(start, stop)
         try:
             block = np.asarray(from_store(lambda: reader(start, stop), f"{rows} cannot be read"))
         except DataError:
@@ -104,7 +104,7 @@ class Source(ABC):
             raise DataError(f"{rows} cannot be read ({os.strerror(number)}): {fix}")
         raise damaged(rows, problem)
 
-    def place(self, start: int, stop: int) -> str:
+    def location(self, start: int, stop: int) -> str:
         """Which rows, for a message; where their number is private, not between which numbers they stand."""
         which = f"rows {start}:{stop}" if self.counted else "some rows"
         return f"array {self.name!r}, {which}"
@@ -234,7 +234,7 @@ class ZarrSource(Source):
     def _check_chunks(self, start: int, stop: int, lengths: bool) -> None:
         if found := chunk_problem(self.array, self._grid, start, stop, complete=self.complete, lengths=lengths):
             start, stop, problem = found
-            raise damaged(self.place(start, stop), problem)
+            raise damaged(self.location(start, stop), problem)
 
     def boundaries(self) -> list[int]:
         return regular_boundaries(self.spec.n_rows, self._unit_rows)

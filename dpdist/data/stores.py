@@ -27,7 +27,7 @@ def resolved(store: Location) -> Any:
     return store
 
 
-def zarr_place(store: Location, storage_options: dict[str, Any] | None = None) -> dict[str, Any]:
+def zarr_arguments(store: Location, storage_options: dict[str, Any] | None = None) -> dict[str, Any]:
     """A location as the arguments of ``zarr.open_group``: object stores by obstore, all else by Zarr's own ways."""
     if is_object_store(store):
         return {"store": zarr_objects(str(store), storage_options)}
@@ -63,7 +63,7 @@ def open_to_read(
     """A Zarr group (or what `opener` opens), to read it; raises what Zarr raises, or as `from_store`."""
     what = f"{shown(location)} cannot be read"
     try:
-        return from_store(lambda: opener(**zarr_place(location, storage_options), mode="r"), what)
+        return from_store(lambda: opener(**zarr_arguments(location, storage_options), mode="r"), what)
     except FileNotFoundError:
         if is_object_store(location):  # Zarr takes a bucket that is not there for an empty one
             from_store(lambda: Objects(str(location), storage_options).listed(most=1), what)

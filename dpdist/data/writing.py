@@ -12,9 +12,9 @@ import zarr
 from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from dpdist.data.schema import ATTRIBUTE, VERSION, ArraySpec, Schema, new_id
+from dpdist.data.dataset_schema import ATTRIBUTE, VERSION, ArraySpec, Schema, new_id
 from dpdist.data.sources import MAX_CHUNK_BYTES, DaskSource, MiB, Source, aligned_rows
-from dpdist.data.stores import Location, from_store, shown, zarr_place
+from dpdist.data.stores import Location, from_store, shown, zarr_arguments
 from dpdist.errors import DataError
 
 Compression = Literal["none", "zstd"]
@@ -140,7 +140,9 @@ def new_group(store: Location, storage_options: dict[str, Any] | None = None) ->
         return store.update_attributes(mark)
     try:
         return from_store(
-            lambda: zarr.open_group(**zarr_place(store, storage_options), mode="w-", zarr_format=3, attributes=mark),
+            lambda: zarr.open_group(
+                **zarr_arguments(store, storage_options), mode="w-", zarr_format=3, attributes=mark
+            ),
             f"cannot create a Zarr group at {shown(store)}",
         )
     except DataError:

@@ -10,9 +10,9 @@ from dpdist.privacy.accounting.releases import Poisson
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.attention import CentreOfAttention
 from dpdist.privacy.mechanisms.norms import name_of
-from dpdist.privacy.mechanisms.perturbation import ObjectivePerturbation
+from dpdist.privacy.mechanisms.objective_perturbation import ObjectivePerturbation
 from dpdist.privacy.mechanisms.reported import Reported
-from dpdist.privacy.units import Protected
+from dpdist.privacy.protected_units import Protected
 
 
 def check_plannable(item: Item, units: Units) -> None:
@@ -42,6 +42,18 @@ def check_plannable(item: Item, units: Units) -> None:
             f"differ in one row. Truncate instead of trimming, or keep one row per {units.name} (dpdist ingest "
             "--max-rows 1)"
         )
+
+
+def check_asked(
+    item: Item, query: Query, neighbours: Neighbours, units: Units, protects: Protected, align: int, n_rows: int | None
+) -> float:
+    """The query's sensitivity, if it is such that a calibrated line of a plan pays for it."""
+    query.check_rows(n_rows)
+    check_aligned(query, align)
+    sensitivity = sensitivity_of(item, query, neighbours, units)
+    check_smooth(item, query, neighbours)
+    check_reported(item, query, protects)
+    return sensitivity
 
 
 def check_one_report(units: Units) -> None:
@@ -81,9 +93,9 @@ def sensitivity_of(item: Item, query: Query, neighbours: Neighbours, units: Unit
         query.is_sum and sensitivity >= neighbours.sum_factor * query.plain_bound(norm) * units.max_rows
     ):
         raise BudgetError(
-            f"{type(query).__name__} is not a sum with {neighbours.sum_factor} times the bound of a row as its "
-            "sensitivity; amplification by sampling is proved for such sums only. Release it on all rows, or with "
-            "sampled=True where the query has that"
+            f"item {item.name!r}: {type(query).__name__} is not a sum with {neighbours.sum_factor} times the bound of "
+            "a row as its sensitivity; amplification by sampling is proved for such sums only. Release it on all rows, "
+            "or with sampled=True where the query has that"
         )
     if isinstance(item.mechanism, CentreOfAttention) and query.steps(units) > 1:
         raise BudgetError(

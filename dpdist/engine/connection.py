@@ -20,7 +20,7 @@ from distributed.scheduler import KilledWorker
 from distributed.security import Security
 
 from dpdist.engine import waits
-from dpdist.engine.security import door, refusal
+from dpdist.engine.security import refusal, scheduler_credentials
 from dpdist.errors import ClusterError, ClusterUnavailable
 
 T = TypeVar("T")
@@ -168,7 +168,7 @@ def new_client(cluster: str | Mapping[str, Any] | Cluster, seconds: float | None
     """
     limit = waits.CONNECT if seconds is None else seconds
     kind: type[ClusterError] = ClusterUnavailable
-    address, security = door(cluster) if isinstance(cluster, str | Mapping) else (None, None)
+    address, security = scheduler_credentials(cluster) if isinstance(cluster, str | Mapping) else (None, None)
     try:
         return _client(address or cluster, security, limit)
     except (*_LOSSES, ValueError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""The only door to the data in the central model.
+"""The only way to the data in the central model.
 
 A `Coordinator` plans (from public numbers), charges the ledger, asks the shards, adds noise, journals, and hands out
 the released value. Nobody else ever sees an un-noised sum, and noise meets data in one place: `Coordinator._draw`.
@@ -35,9 +35,9 @@ from numpy.typing import NDArray
 
 from dpdist.data import Dataset, Fold
 from dpdist.engine import progress
-from dpdist.engine.checks import check_aligned, check_plannable, check_reported, check_smooth, sensitivity_of
+from dpdist.engine.checks import check_asked, check_plannable
 from dpdist.engine.memory import DatasetMemory
-from dpdist.engine.pieces import cut, windows
+from dpdist.engine.pieces import cut, pieces_of
 from dpdist.engine.query import Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.shards import Prepare, Round, ShardPlan
@@ -53,10 +53,10 @@ from dpdist.privacy.ledger.ledger import Charge, Ledger
 from dpdist.privacy.ledger.paid_run import PaidRun
 from dpdist.privacy.ledger.records import edition_of
 from dpdist.privacy.mechanisms.reported import Reported
+from dpdist.privacy.protected_units import ALL_DATA, About, Protected
 from dpdist.privacy.randomness.bits import StreamBits, SystemBits
 from dpdist.privacy.randomness.streams import Stream, run_key_from_seed
 from dpdist.privacy.tracebacks import forgetful
-from dpdist.privacy.units import ALL_DATA, About, Protected
 
 log = logging.getLogger("dpdist")
 
@@ -105,7 +105,7 @@ class Coordinator:
         Public description of whatever the states depend on besides earlier releases (solver, step size, penalty ...).
         A ``run_id`` that was used for another computation is refused instead of replayed.
     protects : Protected, optional
-        What of a row the queries randomise, where that is less than all of it (`dpdist.privacy.units`).
+        What of a row the queries randomise, where that is less than all of it (`dpdist.privacy.protected_units`).
 
     Examples
     --------
@@ -177,8 +177,15 @@ class Coordinator:
         if self._owned:
             self._ledger.close()
 
-    def plan(self, items: Sequence[Item]) -> Plan:
+    def plan(self, items: Sequence[Item], queries: Mapping[str, Query] | None = None) -> Plan:
         """Calibrate the noise of ``items`` to the budget, and see that the ledger can pay for it.
+
+        Parameters
+        ----------
+        items : sequence of Item
+        queries : mapping of str to Query, optional
+            What will be asked, by the name of its item, where that is known: what `release` would refuse is refused
+            now, before anything is charged.
 
         Raises
         ------
@@ -192,6 +199,8 @@ class Coordinator:
         for item in items:
             check_plannable(item, self.dataset.schema.units)
         plan = calibrate(items, self.budget, self.neighbours, self._protects)
+        for name, query in (queries or {}).items():
+            self._sensitivity(plan[name], query)
         self._paid.open(self._digest(plan), self._charge_of(plan), About(self.dataset.schema.unit, plan.protects))
         if not self._named and self._ledger.has_unnamed():
             warnings.warn(
@@ -232,11 +241,7 @@ class Coordinator:
         rows : Fold, optional
             The fold to ask; must be the one that the plan charged. Default: all rows.
         """
-        query.check_rows(self.n_rows)
-        check_aligned(query, self._align)
-        sensitivity = sensitivity_of(item, query, self.neighbours, self.dataset.schema.units)
-        check_smooth(item, query, self.neighbours)
-        check_reported(item, query, self._protects)
+        sensitivity = self._sensitivity(item, query)
         index = self._take(item, rows)
         release_id = self._release_id(index, query, item)
         value = self._paid.value(release_id)
@@ -262,7 +267,7 @@ class Coordinator:
         def ask(state: Any) -> NDArray[Any]:
             total: NDArray[Any] | None = None
             # rounds of reports can be long, and how many rows there are is public: they are asked in pieces
-            pieces = [(start, stop)] if query.reported is None else windows(self._ranges, start, stop)
+            pieces = [(start, stop)] if query.reported is None else pieces_of(self._ranges, start, stop)
             for first, last in pieces:
                 asked = Round(query, state, first, last, self.dataset.n_rows, batch)
                 for summary in workers.map(asked):
@@ -277,6 +282,17 @@ class Coordinator:
         self._paid.check()
         private = item.mechanism.release(statistic, sensitivity / grid, bits)
         return np.asarray(private).astype(np.float64) * (grid if item.mechanism.in_units else 1.0)
+
+    def drawn(self, name: str, n: int) -> int:
+        """A public number from 0 to ``n - 1``, each as likely, that has nothing to do with the rows.
+
+        It follows from the name of the run (random, unless it was given) and from what was planned, so that a run which
+        is taken up again finds it again; in a simulation from the seed.
+        """
+        digest = self._digest(self._planned())
+        key = self._run_key or hashlib.sha256(repr((self.run_id, self.dataset.id, digest)).encode()).digest()
+        stream = Stream(key, "drawn", name=name, n=n, plan=self._planned().digest())
+        return int(stream.generator(0).integers(n))
 
     def _begin(self) -> None:
         """Load the shards, then charge the plan; both once, and in this order."""
@@ -306,6 +322,11 @@ class Coordinator:
             sources = {name: [self.dataset.source(name)] * len(ranges) for name in self._arrays}
             plans.append((ShardPlan(ranges, self._arrays, resident), sources))
         return plans
+
+    def _sensitivity(self, item: Item, query: Query) -> float:
+        """Of the query to one unit; refuses one that the item does not pay for."""
+        units = self.dataset.schema.units
+        return check_asked(item, query, self.neighbours, units, self._protects, self._align, self.n_rows)
 
     def _take(self, item: Item, rows: Fold | None) -> int:
         plan = self._planned()

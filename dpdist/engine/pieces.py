@@ -35,13 +35,13 @@ def cut(ranges: Sequence[Range], align: int, n_threads: int) -> list[Range]:
     return list(itertools.pairwise(sorted({edge for each in ranges for edge in each} | borders)))
 
 
-def windows(ranges: Sequence[Range], start: int, stop: int) -> list[Range]:
+def pieces_of(ranges: Sequence[Range], start: int, stop: int) -> list[Range]:
     """The rows ``start:stop`` in at most 20 pieces, cut at borders of the ranges; in one if they are few.
 
     Examples
     --------
     >>> ranges = [(i * 2**20, (i + 1) * 2**20) for i in range(3)]
-    >>> windows(ranges, 0, 1000), windows(ranges, 5, 3 * 2**20 - 1)
+    >>> pieces_of(ranges, 0, 1000), pieces_of(ranges, 5, 3 * 2**20 - 1)
     ([(0, 1000)], [(5, 1048576), (1048576, 2097152), (2097152, 3145727)])
     """
     n = stop - start

@@ -23,8 +23,8 @@ from dpdist.kernels.grid import add_units
 from dpdist.privacy.accounting.cost import Cost
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.norms import Schatten, name_of
+from dpdist.privacy.protected_units import ALL_DATA, Protected
 from dpdist.privacy.randomness.bits import Bits
-from dpdist.privacy.units import ALL_DATA, Protected
 
 Block = Mapping[str, NDArray[Any]]
 """Consecutive rows of every array that the run reads."""

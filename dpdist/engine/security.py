@@ -31,7 +31,7 @@ def is_remote(cluster: object) -> bool:
     return isinstance(cluster, Mapping) and "address" in cluster
 
 
-def door(cluster: str | Mapping[str, Any]) -> tuple[str, Security]:
+def scheduler_credentials(cluster: str | Mapping[str, Any]) -> tuple[str, Security]:
     """Address and credentials of a scheduler.
 
     Parameters

@@ -137,7 +137,7 @@ class Shard:
             block = {name: prepare(rows[name]) for name, prepare in self.plan.prepare.items()}
         if not self.plan.resident:
             for name in block.keys() - sent:
-                self.unchanged.check(name, start, stop, block[name], columns[name].place(start, stop))
+                self.unchanged.check(name, start, stop, block[name], columns[name].location(start, stop))
         return block
 
 

@@ -214,7 +214,7 @@ def connect(cluster: str | Mapping[str, Any] | Client | Cluster | None) -> Worke
     """Threads of this process, or a cluster.
 
     ``None`` uses the active Dask client if there is one and threads otherwise, ``"threads"`` always threads; else a
-    scheduler's address, a mapping with the address and TLS files (`dpdist.engine.security.door`), a
+    scheduler's address, a mapping with the address and TLS files (`dpdist.engine.security.scheduler_credentials`), a
     `distributed.Client`, or a cluster object such as `distributed.LocalCluster`.
     """
     if cluster is None:

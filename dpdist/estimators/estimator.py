@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self
 from sklearn.base import clone
 
 from dpdist.data import ROWS, Dataset, Units
+from dpdist.engine.checks import check_asked
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, MissingBound, warn_caller
@@ -76,7 +77,14 @@ class Estimator(ChoosesObjects, ReadableFit):
 
     def plan(self, n_rows: int, n_features: int, units: Units = ROWS) -> Plan:
         """What a fit would release, with which noise: from public numbers, without any data."""
-        return _plan(self._method_for(n_rows, n_features, units))
+        method = self._method_for(n_rows, n_features, units)
+        public, lines = method.public, method.lines()
+        plan = _plan(method, lines)
+        for line in lines:
+            if line.query is not None:
+                n = public.n_rows if public.counted else None
+                check_asked(plan[line.name], line.query, public.neighbours, units, method.protects, method.align, n)
+        return plan
 
     def sensitivities(self, n_rows: int, n_features: int, units: Units = ROWS) -> dict[str, float]:
         """How much one unit can move each line of the plan (in the norm of its mechanism).
@@ -98,7 +106,7 @@ class Estimator(ChoosesObjects, ReadableFit):
         def predict(n: int, epsilon: float) -> float | None:
             other = self._decided(replace(public, n_rows=n, budget=replace(public.budget, epsilon=epsilon)))
             alike = other.one_row_each()
-            return alike.expected_error(_plan(alike))
+            return alike.expected_error(_plan(alike, alike.lines()))
 
         found = outlook(
             predict,
@@ -177,7 +185,8 @@ class Estimator(ChoosesObjects, ReadableFit):
                     protects=method.protects,
                 )
             )
-            self.plan_ = coordinator.plan(_items(lines))
+            queries = {line.name: line.query for line in lines if line.query is not None}
+            self.plan_ = coordinator.plan([line.item for line in lines], queries)
             oracle = Oracle(coordinator, self.plan_, lines)
             yield oracle
             self.guarantee_ = coordinator.guarantee
@@ -254,9 +263,5 @@ class Estimator(ChoosesObjects, ReadableFit):
         return state
 
 
-def _items(lines: Sequence[Line]) -> list[Any]:
-    return [line.item for line in lines]
-
-
-def _plan(method: Method) -> Plan:
-    return calibrate(_items(method.lines()), method.budget, method.public.neighbours, method.protects)
+def _plan(method: Method, lines: Sequence[Line]) -> Plan:
+    return calibrate([line.item for line in lines], method.budget, method.public.neighbours, method.protects)

@@ -7,6 +7,8 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from dpdist.errors import BudgetError, MissingBound
 
 SMALLEST, LARGEST = 1e-60, 1e60
@@ -29,6 +31,26 @@ def check_count(name: str, value: Any, low: int = 1) -> None:
     """A whole number of at least ``low``."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < low:
         raise BudgetError(f"{name} must be a whole number of at least {low}, got {value!r}")
+
+
+def public_vector(name: str, value: Any) -> tuple[float, ...]:
+    """A public vector as plain numbers.
+
+    >>> public_vector("start", [1, 2.5])
+    (1.0, 2.5)
+    """
+    wanted = f"{name} must be a list of finite numbers (up to 1e60)"
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of unequal lengths
+        raise BudgetError(f"{wanted}, got lists of different lengths") from None
+    if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iuf":
+        got = f"an array of shape {array.shape}" if array.dtype.kind in "iuf" and array.ndim else f"{value!r:.60}"
+        raise BudgetError(f"{wanted}, got {got}")
+    wrong = np.flatnonzero(~(np.abs(array.astype(np.float64)) <= LARGEST))
+    if wrong.size:
+        raise BudgetError(f"{wanted}, got {array[wrong[0]]!s} at position {wrong[0]}")
+    return tuple(float(number) for number in array)
 
 
 def check_offers(name: str, value: Any, method: str, examples: str) -> None:

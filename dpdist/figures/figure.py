@@ -234,7 +234,7 @@ class _Reader:
             job = cell.job
             if panels[cell.panel].x in ALONG and job.params.get("fit_intercept", True):
                 text = "set it to false: errors along a run are those of the coefficients alone"
-                where = job.places.get("params.fit_intercept", job.places.get("params", ""))
+                where = job.locations.get("params.fit_intercept", job.locations.get("params", ""))
                 raise JobError(self.source, [Problem("params.fit_intercept", where, text)])
 
     def _preset(self, name: str) -> tuple[int | None, list[tuple[str, Entry]]]:

@@ -15,7 +15,7 @@ from dpdist.objects import is_object_store
 from dpdist.privacy.accounting.filter import Limit, total
 from dpdist.privacy.accounting.totals import Sums
 from dpdist.privacy.ledger.ledger import Ledger
-from dpdist.privacy.ledger.place import default_path, is_there
+from dpdist.privacy.ledger.location import default_path, is_there
 from dpdist.privacy.ledger.postgres import is_address
 from dpdist.privacy.ledger.sqlite import MEMORY
 from dpdist.runs.directory import LEDGER, OutputError, RunDirectory

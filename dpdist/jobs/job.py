@@ -17,7 +17,7 @@ from typing import Any
 
 from dpdist.data.stores import shown as without_secrets
 from dpdist.jobs.kinds import Reader, parameters_of, shown
-from dpdist.jobs.registry import Method, estimator_class
+from dpdist.jobs.registry import RegisteredMethod, estimator_class
 from dpdist.jobs.sections import KEYS, Sections, fixed_parameters
 from dpdist.jobs.yaml_lines import Entry, JobError, Problem, parse, read_text
 
@@ -32,7 +32,7 @@ class Job:
 
     Attributes
     ----------
-    method : Method
+    method : RegisteredMethod
     estimator : str
         Name of the estimator's class.
     data : mapping
@@ -49,11 +49,11 @@ class Job:
         The same as plain JSON values, without secrets.
     source : str
         The job file.
-    places : mapping
+    locations : mapping
         Where each dotted key stands.
     """
 
-    method: Method
+    method: RegisteredMethod
     estimator: str
     data: Mapping[str, Any] = field(repr=False)  # may hold secrets
     params: Mapping[str, Any]
@@ -65,7 +65,7 @@ class Job:
     output: str | None
     asked: Mapping[str, Any] = field(repr=False)
     source: str = field(repr=False)
-    places: Mapping[str, str] = field(repr=False)
+    locations: Mapping[str, str] = field(repr=False)
 
 
 def load_job(path: str | os.PathLike[str], settings: Sequence[str] = ()) -> Job:
@@ -118,8 +118,10 @@ def job_of(root: Entry, source: str, problems: list[Problem]) -> Job:
         "cluster": cluster,
         "output": output,
     }
-    places = dict(_places(root, ""))
-    return Job(method, estimator, data, params, epsilon, delta, ledger, journal, cluster, output, asked, source, places)
+    locations = dict(_locations(root, ""))
+    return Job(
+        method, estimator, data, params, epsilon, delta, ledger, journal, cluster, output, asked, source, locations
+    )
 
 
 def make_estimator(job: Job, **managed: Any) -> Any:
@@ -142,9 +144,9 @@ def locating(job: Job) -> Iterator[None]:
         if key is None:
             raise
         at = key
-        while at not in job.places and "." in at:
+        while at not in job.locations and "." in at:
             at = at.rpartition(".")[0]
-        raise JobError(job.source, [Problem(key, job.places.get(at, "line 1"), str(error))]) from error
+        raise JobError(job.source, [Problem(key, job.locations.get(at, "line 1"), str(error))]) from error
 
 
 def _named(text: str, parameters: Iterable[str]) -> str | None:
@@ -197,12 +199,12 @@ def _line(problem: Problem) -> tuple[bool, int]:
     return line is None, int(line[1]) if line else 0
 
 
-def _places(entry: Entry, key: str) -> Iterable[tuple[str, str]]:
+def _locations(entry: Entry, key: str) -> Iterable[tuple[str, str]]:
     if key:
         yield key, entry.where
     if isinstance(entry.value, dict):
         for name, below in entry.value.items():
-            yield from _places(below, f"{key}.{name}" if key else name)
+            yield from _locations(below, f"{key}.{name}" if key else name)
 
 
 def _plain(value: Any) -> Any:

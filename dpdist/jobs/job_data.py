@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpdist.data import ROWS, Dataset, Units
-from dpdist.data.schema import ATTRIBUTE, Schema
+from dpdist.data.dataset_schema import ATTRIBUTE, Schema
 from dpdist.data.stores import open_to_read, shown
 from dpdist.engine.memory import noted_head
 from dpdist.errors import DataError

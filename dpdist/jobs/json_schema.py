@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpdist.errors import DpdistError
 from dpdist.jobs.kinds import OBJECTS, Kind, classes, kind_of, object_of, parameters_of
-from dpdist.jobs.registry import ESTIMATORS, METHODS, OWNED_BY_OTHER_KEYS, Method, estimator_class
+from dpdist.jobs.registry import ESTIMATORS, METHODS, OWNED_BY_OTHER_KEYS, RegisteredMethod, estimator_class
 from dpdist.jobs.sections import PASSWORD, STORES, of_another_kind, offers, problem_kind
 from dpdist.losses import LOSSES
 from dpdist.problems.catalog import PROBLEMS
@@ -62,7 +62,7 @@ def _if(key: str, value: str, properties: dict[str, Any]) -> dict[str, Any]:
     return {"if": {"properties": {key: {"const": value}}, "required": [key]}, "then": {"properties": properties}}
 
 
-def _method(method: Method) -> dict[str, Any]:
+def _method(method: RegisteredMethod) -> dict[str, Any]:
     """Its estimators, the parameters it fixes, and whether it needs a delta."""
     pure = method.guarantee == "epsilon"
     number = {"$ref": "#/$defs/number"}
@@ -84,7 +84,7 @@ def _method(method: Method) -> dict[str, Any]:
     return rule
 
 
-def _fixed(method: Method) -> dict[str, Any]:
+def _fixed(method: RegisteredMethod) -> dict[str, Any]:
     """What a job may not set, and what it may set of an object whose kind the method fixes."""
     objects = offers(estimator_class(method.estimators[0]))
     fixed = {name: value for name, value in method.parameters.items() if name in objects}
@@ -161,6 +161,7 @@ def _value(kind: Kind) -> dict[str, Any]:
         "truth": {"type": "boolean"},
         "text": {"enum": list(LOSSES)} if "loss" in kind else {"type": "string"},
         "list": {"type": "array", "items": {"type": ["number", "string", "boolean"]}},
+        "numbers": {"type": "array", "items": {"$ref": "#/$defs/number"}},
         "none": {"type": "null"},
         **{family: {"$ref": f"#/$defs/{family}"} for family in OBJECTS},
     }

@@ -1,8 +1,9 @@
 """What a key of a job may hold: kinds of values, read off the annotations of an estimator's parameters.
 
-A kind is a set of words: ``number``, ``whole``, ``truth``, ``text``, ``list``, ``none``, ``any``, and ``loss``,
-``penalty``, ``constraint`` for objects written as ``{ElasticNet: 1.0e-4}`` or ``{Box: {low: -1, high: 1}}``. One
-description serves the loader and the published schema. Whether a value is in range is for the estimator to say.
+A kind is a set of words: ``number``, ``whole``, ``truth``, ``text``, ``list``, ``numbers`` (a list of them), ``none``,
+``any``, and ``loss``, ``penalty``, ``constraint`` for objects written as ``{ElasticNet: 1.0e-4}`` or
+``{Box: {low: -1, high: 1}}``. One description serves the loader and the published schema. Whether a value is in range
+is for the estimator to say.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _WORDS = {
     "tuple": "list",
     "Loss": "loss",
     "Penalty": "penalty",
+    "SmoothPenalty": "penalty",
+    "Sequence[float]": "numbers",
     "Constraint": "constraint",
 }
 _SAID = {
@@ -41,13 +44,15 @@ _SAID = {
     "truth": "true or false",
     "text": "a text",
     "list": "a list",
+    "numbers": "a list of numbers",
     "loss": "a loss such as {Huber: {threshold: 1.0}}",
     "penalty": "a penalty such as {ElasticNet: 1.0e-4}",
     "constraint": "a constraint such as {L2Ball: 10.0}",
     "none": "null",
 }
+_NUMBER = frozenset({"number"})
 OBJECTS = ("loss", "penalty", "constraint")
-_METHODS = {"loss": "derivative", "penalty": "prox", "constraint": "project"}
+_METHODS = {"loss": {"derivative"}, "penalty": {"prox", "gradient"}, "constraint": {"project"}}
 
 
 @functools.cache
@@ -57,13 +62,13 @@ def classes(family: str) -> Mapping[str, type]:
     Examples
     --------
     >>> sorted(classes("penalty"))
-    ['ElasticNet']
+    ['ElasticNet', 'GemanMcClure', 'Quartic']
     """
     return {
         name: thing
         for name, thing in vars(losses if family == "loss" else constraints).items()
         if isinstance(thing, type) and dataclasses.is_dataclass(thing) and not inspect.isabstract(thing)
-        if hasattr(thing, _METHODS[family])
+        if _METHODS[family] & set(dir(thing))
     }
 
 
@@ -81,7 +86,8 @@ def kind_of(annotation: Any, default: Any = inspect.Parameter.empty) -> Kind:
         annotation = type(default)
     if isinstance(annotation, type):
         annotation = annotation.__name__
-    words = {_WORDS.get(part.split("[")[0].strip(), "any") for part in _alternatives(str(annotation))}
+    parts = [part.strip() for part in _alternatives(str(annotation))]
+    words = {_WORDS.get(part, _WORDS.get(part.split("[")[0], "any")) for part in parts}
     return frozenset(words | ({"none"} if default is None else set()))
 
 
@@ -164,6 +170,8 @@ class Reader:
             found = _as_number(value, kind)
             if found is not None:
                 return found
+        elif isinstance(value, list) and "numbers" in kind:
+            return [self.read(item, key, _NUMBER) for item in value]
         elif isinstance(value, list) and ("list" in kind or anything):
             return [self._item(item, key) for item in value]
         elif isinstance(value, dict) and (anything or set(OBJECTS) & kind):

@@ -21,13 +21,13 @@ from dpdist.jobs.account import ledger_path, shown_limit, spent
 from dpdist.jobs.job import Job, locating, make_estimator
 from dpdist.jobs.job_data import Size
 from dpdist.jobs.scale import suggestion
-from dpdist.privacy.accounting.filter import Charge
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.accounting.plan import Item, Plan
 from dpdist.privacy.accounting.totals import NOTHING, Sums
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.ledger.ledger import Ledger
-from dpdist.privacy.ledger.place import is_there
-from dpdist.privacy.units import About
+from dpdist.privacy.ledger.location import is_there
+from dpdist.privacy.protected_units import About
 from dpdist.problems.catalog import PROBLEMS
 
 FORMAT = "dpdist-plan/1"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dpdist.engine.addresses import ADDRESS
 from dpdist.errors import BudgetError, DataError
 from dpdist.jobs.kinds import Kind, Reader, kind_of, object_of, parameters_of, shown
-from dpdist.jobs.registry import ALIASES, METHODS, OWNED_BY_OTHER_KEYS, Method, estimator_class
+from dpdist.jobs.registry import ALIASES, METHODS, OWNED_BY_OTHER_KEYS, RegisteredMethod, estimator_class
 from dpdist.jobs.yaml_lines import Entry, nearest
 from dpdist.objects import SCHEMES as OBJECT_SCHEMES
 from dpdist.privacy.budget import check_account
@@ -44,7 +44,7 @@ PASSWORD = r"://[^/@]*:[^/@]*@|://.*[?&](password|sig|signature|token)="
 _TEXT, _NUMBER, _WHOLE = (frozenset({kind}) for kind in ("text", "number", "whole"))
 
 
-def free_parameters(method: Method, estimator: str) -> dict[str, Kind]:
+def free_parameters(method: RegisteredMethod, estimator: str) -> dict[str, Kind]:
     """What a job may set under ``params``, and the kinds of the values."""
     cls = estimator_class(estimator)
     taken = {*OWNED_BY_OTHER_KEYS, *method.parameters} - set(offers(cls))
@@ -57,7 +57,7 @@ def offers(estimator: type) -> Mapping[str, Mapping[str, type[Choice]]]:
     return found
 
 
-def fixed_parameters(method: Method, estimator: type) -> dict[str, Any]:
+def fixed_parameters(method: RegisteredMethod, estimator: type) -> dict[str, Any]:
     """The parameters that make an estimator this method, objects made."""
     objects = offers(estimator)
     return {
@@ -66,7 +66,9 @@ def fixed_parameters(method: Method, estimator: type) -> dict[str, Any]:
     }
 
 
-def _belongs(name: str, entry: Entry, objects: Mapping[str, Mapping[str, type[Choice]]], method: Method) -> str:
+def _belongs(
+    name: str, entry: Entry, objects: Mapping[str, Mapping[str, type[Choice]]], method: RegisteredMethod
+) -> str:
     """Where a parameter of one of the objects is written; empty where none has it."""
     for owner, offered in objects.items():
         fixed = method.parameters.get(owner)
@@ -138,19 +140,21 @@ class Sections:
             return self.add(name, entry.where, f"expected {STORES[name][0]}, got {shown(text)}")
         return text
 
-    def method(self) -> Method | None:
+    def method(self) -> RegisteredMethod | None:
         """The registry's entry."""
         name, entry = self.text("method"), _given(self.root, "method")
         if entry is None:
             return self.add(
-                "method", _place(self.root, "method"), f"missing; write method: NAME. There are: {', '.join(METHODS)}"
+                "method",
+                _location(self.root, "method"),
+                f"missing; write method: NAME. There are: {', '.join(METHODS)}",
             )
         name = ALIASES.get(name, name) if name is not None else None
         if name is not None and name not in METHODS:
             return self.add("method", entry.where, f"unknown method {name!r}; {nearest(name, METHODS)}")
         return None if name is None else METHODS[name]
 
-    def estimator(self, method: Method | None) -> str | None:
+    def estimator(self, method: RegisteredMethod | None) -> str | None:
         """The name of one of the method's estimators."""
         name, entry = self.text("estimator"), _given(self.root, "estimator")
         if method is None:
@@ -162,12 +166,12 @@ class Sections:
         text = f"no estimator {name!r} for {method.id}; {nearest(name, method.estimators)}"
         return self.add("estimator", entry.where, text)
 
-    def params(self, method: Method | None, estimator: str | None) -> dict[str, Any]:
+    def params(self, method: RegisteredMethod | None, estimator: str | None) -> dict[str, Any]:
         """Parameters of the estimator, with objects made."""
         section = self._section("params")
         for name in () if method is None else method.needs:
             if section is None or _given(section, name) is None:
-                where = _place(section or self.root, name)
+                where = _location(section or self.root, name)
                 self.add(f"params.{name}", where, f"missing; {method.id if method else ''} needs it")
         if section is None or method is None or estimator is None:
             return {}
@@ -192,11 +196,11 @@ class Sections:
                 values[name] = self.reader.read(entry, key, kinds[name])
         return values
 
-    def _fixed(self, method: Method, name: str, key: str, entry: Entry) -> None:
+    def _fixed(self, method: RegisteredMethod, name: str, key: str, entry: Entry) -> None:
         fixed = f"the method {method.id} fixes it at {method.parameters[name]!r}"
         self.add(key, entry.where, f"{fixed}; leave it out, or choose another method")
 
-    def budget(self, method: Method | None) -> tuple[float, float]:
+    def budget(self, method: RegisteredMethod | None) -> tuple[float, float]:
         """Epsilon and delta."""
         section = self._section("budget", "budget: {epsilon: 1.0, delta: 1.0e-6}")
         if section is None:
@@ -205,14 +209,14 @@ class Sections:
         entry = _given(section, "epsilon")
         if entry is None:
             text = "missing; write the largest epsilon this run may spend, such as 1.0"
-            epsilon = self.add("budget.epsilon", _place(section, "epsilon"), text)
+            epsilon = self.add("budget.epsilon", _location(section, "epsilon"), text)
         else:
             epsilon = self.reader.read(entry, "budget.epsilon", _NUMBER)
             if epsilon is not None and not 0 < epsilon < math.inf:
                 self.add("budget.epsilon", entry.where, f"expected a positive finite number, got {shown(epsilon)}")
         entry = _given(section, "delta")
         delta = 0.0 if entry is None else self.reader.read(entry, "budget.delta", _NUMBER)
-        where = _place(section, "delta")
+        where = _location(section, "delta")
         if delta is None:
             return epsilon, math.nan
         if not 0 <= delta < 1:
@@ -313,10 +317,10 @@ class Sections:
         address, files = values["address"], [name for name in REMOTE_KEYS[1:] if values[name]]
         if address is not None and not re.fullmatch(ADDRESS, address):
             text = f"expected the address of a scheduler (tls://host:8786), got {shown(address)}"
-            self.add("cluster.address", _place(section, "address"), text)
+            self.add("cluster.address", _location(section, "address"), text)
         elif address is not None and files and not address.startswith(("tls://", "wss://")):
             text = f"it is not encrypted, and {files[0]} is given: write tls://host:8786"
-            self.add("cluster.address", _place(section, "address"), text)
+            self.add("cluster.address", _location(section, "address"), text)
         return {name: value for name, value in values.items() if value is not None}
 
     def _local_cluster(self, section: Entry) -> dict[str, Any]:
@@ -330,7 +334,7 @@ class Sections:
                     text = f"expected a whole number of at least 1, got {shown(values[name])}"
                     self.add(f"cluster.{name}", entry.where, text)
         if _given(section, "workers") is None:
-            self.add("cluster.workers", _place(section, "workers"), "missing; write the number of worker processes")
+            self.add("cluster.workers", _location(section, "workers"), "missing; write the number of worker processes")
         entry = _given(section, "memory_limit")
         if entry is not None:
             limit = values["memory_limit"] = entry.value
@@ -353,7 +357,7 @@ class Sections:
         entry = _given(self.root, key)
         if entry is None:
             if required:
-                self.add(key, _place(self.root, key), f"missing; write {required}")
+                self.add(key, _location(self.root, key), f"missing; write {required}")
         elif not isinstance(entry.value, dict):
             self.add(key, entry.where, f"expected keys with values, got {shown(entry.value)}")
         else:
@@ -367,7 +371,7 @@ def _given(section: Entry, name: str) -> Entry | None:
     return None if entry is None or entry.value is None else entry
 
 
-def _place(section: Entry, name: str) -> str:
+def _location(section: Entry, name: str) -> str:
     """Where a key stands, or should."""
     entry = section.value.get(name)
     return section.where if entry is None else entry.where

@@ -11,6 +11,23 @@ from dpdist.kernels.unit_vectors import row_product
 
 
 @kernel
+def finite_rows(X: Any, finite: Any) -> None:
+    """Which rows have no entry that is not finite.
+
+    Parameters
+    ----------
+    X : array of float32 or float64, shape (m, d)
+    finite : array of bool, shape (m,)
+    """
+    m, d = X.shape
+    for i in range(m):
+        beyond = 0
+        for j in range(d):
+            beyond += not abs(X[i, j]) < np.inf
+        finite[i] = not beyond
+
+
+@kernel
 def box_values(X: Any, low: float, high: float, centre: float, radius: float, out: Any) -> None:
     """``clip((clip(x, low, high) - centre) / radius, -1, 1)``; a row with an entry that is not finite gives zeros.
 

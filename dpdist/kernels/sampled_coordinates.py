@@ -1,4 +1,4 @@
-"""Reports about sampled coordinates, drawn and added up in one pass that reads only the sampled entries."""
+"""Reports about sampled coordinates: which ones, and the reports about them, drawn and added up in one pass."""
 
 from __future__ import annotations
 
@@ -11,24 +11,57 @@ from dpdist.kernels.scalar_reports import CELLS, WORDS
 
 
 @kernel
+def distinct_coordinates(words: Any, size: int, drawn: Any) -> None:
+    """As many different coordinates below ``size`` per row as there are words (Floyd; Bentley 1987).
+
+    Parameters
+    ----------
+    words : array of uint64, shape (m, k)
+    size : int
+    drawn : array of int64, shape (m, k)
+    """
+    m, k = words.shape
+    at: Any
+    for user in range(m):
+        for i in range(k):
+            last = size - k + i
+            at = np.int64(((words[user, i] >> np.uint64(32)) * np.uint64(last + 1)) >> np.uint64(32))
+            for earlier in range(i):
+                if drawn[user, earlier] == at:
+                    at = last
+                    break
+            drawn[user, i] = at
+
+
+@kernel
 def sampled_sum(
-    values: Any, words: Any, signs: int, least: int, jump: int, band: int, inside: int, outside: int, total: Any
+    drawn: Any,
+    values: Any,
+    words: Any,
+    signs: int,
+    least: int,
+    jump: int,
+    band: int,
+    inside: int,
+    outside: int,
+    total: Any,
 ) -> None:
     """Add every user's reports to ``total``: sums, then counts.
 
     Parameters
     ----------
-    values : array of float64, shape (m, d)
-    words : array of uint64, shape (m, 2 k)
-        For every user k words that draw coordinates, and k that draw the reports about them.
+    drawn : array of int64, shape (m, k)
+        The coordinates.
+    values : array of float64, shape (m, k)
+        What the user has there.
+    words : array of uint64, shape (m, k)
+        What the reports are drawn with.
     signs, least, jump, band, inside, outside : int
         The `dpdist.kernels.scalar_reports.ScalarLaw`; bit for bit what `scalar_reports` draws.
     total : array of int64, shape (2 d,)
     """
-    m, d = values.shape
-    k = words.shape[1] // 2
-    drawn: Any = np.empty(k, np.int64)
-    at: Any
+    m, k = drawn.shape
+    d = len(total) // 2
     threshold: Any
     start: Any
     cell: Any
@@ -36,15 +69,9 @@ def sampled_sum(
     slope = float(half - least)
     for user in range(m):
         for i in range(k):
-            last = d - k + i
-            at = np.int64(((words[user, i] >> np.uint64(32)) * np.uint64(last + 1)) >> np.uint64(32))
-            for earlier in range(i):
-                if drawn[earlier] == at:
-                    at = last
-                    break
-            drawn[i] = at
-            value = values[user, at]
-            w = np.int64(words[user, k + i] >> np.uint64(2))
+            at = drawn[user, i]
+            value = values[user, i]
+            w = np.int64(words[user, i] >> np.uint64(2))
             if w < signs:
                 threshold = half + np.int64(value * slope)
                 threshold = min(max(threshold, least), signs - least)

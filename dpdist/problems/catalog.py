@@ -12,11 +12,12 @@ import numpy as np
 from scipy.special import log_expit, log_softmax
 
 from dpdist.losses import Logistic
-from dpdist.problems import heavy_columns, lookalikes
 from dpdist.problems import linear_problems as synthetic
+from dpdist.problems import lookalikes
 from dpdist.problems import sparse_problems as sparse
 from dpdist.problems.catalog_local import LOCAL_PROBLEMS
 from dpdist.problems.generated import Keys, Problem, loss_of
+from dpdist.problems.mean_problems import heavy_columns
 from dpdist.problems.metrics import Array, Distance, Excess, LogLoss, MeanDistance, WrongClass, Yardstick
 
 
@@ -105,7 +106,7 @@ PROBLEMS: Mapping[str, Problem] = MappingProxyType(
                 "means: columns of heavy-tailed numbers around the truth, log-normal, Student's t or Pareto",
                 MappingProxyType({**_COMMON, "d": 1, "law": "lognormal", "signal": 1.0, "n_nonzero": 0, **_STORED}),
                 "columns",
-                heavy_columns.heavy_columns,
+                heavy_columns,
                 _judge_columns,
             ),
             Problem(

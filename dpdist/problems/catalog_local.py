@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from dpdist.errors import DataError
 from dpdist.local.linear.links import LINKS
-from dpdist.problems import populations
+from dpdist.problems import frequency_problems, mean_problems, smooth_problems
 from dpdist.problems.metrics import Array, Excess, MeanDistance, Yardstick
 from dpdist.problems.metrics_local import Frequencies, Function, LinkedDistance, Missed
-from dpdist.problems.sparse_designs import hard_instance, sparse_design
+from dpdist.problems.sparse_problems import hard_instance, sparse_design, sphere_l1
 
 Keys = Mapping[str, Any]
 
@@ -67,7 +67,7 @@ def _excess(X: Array, truth: Array, values: Keys) -> Callable[[Any], Yardstick]:
 
 
 def _wave(X: Array, truth: Array, values: Keys) -> Callable[[Any], Yardstick]:
-    return lambda model: Function(X, populations.wave(X))
+    return lambda model: Function(X, smooth_problems.wave(X))
 
 
 LOCAL_PROBLEMS: tuple[Entry, ...] = (
@@ -76,7 +76,7 @@ LOCAL_PROBLEMS: tuple[Entry, ...] = (
         "frequencies: one category per row, Zipf frequencies",
         _keys(n_categories=100, exponent=1.0),
         "categories",
-        populations.categories,
+        frequency_problems.categories,
         _frequencies,
     ),
     Entry(
@@ -84,16 +84,16 @@ LOCAL_PROBLEMS: tuple[Entry, ...] = (
         "frequent values: one code per row, below 2**n_bits, of which few are frequent",
         _keys(n_bits=32, n_codes=1000, exponent=1.5),
         "codes",
-        populations.codes,
+        frequency_problems.codes,
         _missed,
     ),
-    Entry("box", "means: columns of numbers in [-1, 1]", _keys(), "columns", populations.box, _mean),
+    Entry("box", "means: columns of numbers in [-1, 1]", _keys(), "columns", mean_problems.box, _mean),
     Entry(
         "ball",
         "means: vectors of norm 1 at most, with a dense or a sparse mean",
         _keys(d=20, signal=0.5, n_nonzero=0),
         "columns",
-        populations.ball,
+        mean_problems.ball,
         _mean,
     ),
     Entry(
@@ -101,7 +101,7 @@ LOCAL_PROBLEMS: tuple[Entry, ...] = (
         "regression: x uniform on the unit sphere, y = <x, truth> + noise, few coefficients",
         _keys(d=50, signal=4.0, n_nonzero=4, noise_std=0.1, public_rows=0),
         "numbers",
-        populations.sphere_l1,
+        sphere_l1,
         _excess,
     ),
     Entry(
@@ -109,7 +109,7 @@ LOCAL_PROBLEMS: tuple[Entry, ...] = (
         "regression: x uniform on a cube, y a smooth function of x + noise",
         _keys(noise_std=0.1, public_rows=0),
         "numbers",
-        populations.waves,
+        smooth_problems.waves,
         _wave,
     ),
     Entry(

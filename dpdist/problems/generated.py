@@ -24,7 +24,7 @@ import zarr
 from sklearn.base import is_classifier, is_regressor
 
 from dpdist.data import Dataset
-from dpdist.data.schema import ATTRIBUTE
+from dpdist.data.dataset_schema import ATTRIBUTE
 from dpdist.data.stores import resolved, shown
 from dpdist.errors import DataError
 from dpdist.losses import LOSSES

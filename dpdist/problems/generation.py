@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from dpdist.data.dataset import Dataset
-from dpdist.data.schema import ArraySpec, Schema, new_id
+from dpdist.data.dataset_schema import ArraySpec, Schema, new_id
 from dpdist.data.stores import Location
 from dpdist.data.writing import Compression, write_group
 from dpdist.errors import DataError
@@ -57,6 +57,12 @@ def student(degrees: float) -> Rows:
 def logistic(truth: np.ndarray) -> Labels:
     """Labels 0 and 1 with ``P(y = 1) = sigmoid(<x, truth>)``."""
     return lambda generator, X: generator.random(len(X)) < (1 + np.tanh(X @ truth / 2)) / 2
+
+
+def check_share(name: str, value: float) -> None:
+    """Refuse what is no fraction of the rows."""
+    if not 0 <= value <= 1:
+        raise DataError(f"{name} is a fraction of the rows, between 0 and 1, got {value!r}")
 
 
 class Generation:
@@ -128,3 +134,16 @@ class Generation:
         arrays: dict[str, Any] = fill(0, n_rows)
         made = Dataset.from_arrays(partition_rows=partition_rows, dataset_id=schema.id, row_order="arrival", **arrays)
         return made, truth
+
+
+def sparse_direction(generation: Generation, n_features: int, n_nonzero: int) -> np.ndarray:
+    """A vector of norm 1 in a random direction, or with a few entries of one size at random places."""
+    if not 0 <= n_nonzero <= n_features:
+        raise DataError(f"n_nonzero must lie between 0 and n_features = {n_features}, got {n_nonzero!r}")
+    if n_nonzero == 0:
+        return generation.directions(1, n_features, 1.0)[0]
+    generator = generation.truth_generator()
+    truth = np.zeros(n_features)
+    places = generator.permutation(n_features)[:n_nonzero]
+    truth[places] = generator.choice([-1.0, 1.0], n_nonzero) / math.sqrt(n_nonzero)
+    return truth

@@ -1,6 +1,6 @@
 """Queries that minimise: the rows are asked for exact gradients until the minimiser is known to a proved tolerance.
 
-The minimisation happens inside the one door (`dpdist.engine.query.Query.explore`), on un-noised gradients; what leaves
+The minimisation happens inside the release (`dpdist.engine.query.Query.explore`), on un-noised gradients; what leaves
 is the end point, for a mechanism that adds noise. Three things make that private for any input:
 
 - rows are clipped in norm and nothing else is, so the objective *is* convex and Lipschitz, whatever the rows are;
@@ -24,9 +24,9 @@ from dpdist.kernels.fine_gradients import fine_gradient, fine_grid, gradient_err
 from dpdist.kernels.grid import power_grid, to_units
 from dpdist.losses import Logistic, Loss, SmoothedHinge
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.mechanisms.perturbation import ObjectivePerturbation
+from dpdist.privacy.mechanisms.objective_perturbation import ObjectivePerturbation
 from dpdist.privacy.randomness.bits import Bits
-from dpdist.queries.gradients import one_against_rest
+from dpdist.queries.gradient_sums import one_against_rest
 from dpdist.solvers.loops import drive
 from dpdist.solvers.minimum import distance_after, exact_method
 

@@ -18,7 +18,7 @@ from dpdist.kernels.grid import grid_for
 from dpdist.kernels.truncation import ScalarMap
 from dpdist.losses import Block as LossBlock
 from dpdist.losses import Loss
-from dpdist.queries.gradients import one_against_rest
+from dpdist.queries.gradient_sums import one_against_rest
 
 
 def _ones_block(u: Any, y: Any, params: Any, out: Any, n: int) -> None:

@@ -14,7 +14,7 @@ from dpdist.kernels.grid import grid_for
 from dpdist.kernels.squares import square_sums
 from dpdist.losses import Loss
 from dpdist.privacy.budget import Neighbours
-from dpdist.queries.gradients import one_against_rest
+from dpdist.queries.gradient_sums import one_against_rest
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from dpdist.privacy.guarantee import rounded_up, suspicion
 from dpdist.reports import pictures
 from dpdist.reports.plain_words import in_plain_words
 from dpdist.runs.directory import RECORD, OutputError, output_error, read_run
-from dpdist.runs.storage import Arrays, Place, PlaceError, place_at
+from dpdist.runs.storage import Arrays, ResultStore, ResultStoreError, result_store
 
 REPORT = "report.html"
 
@@ -49,36 +49,36 @@ def write_report(location: str | os.PathLike[str]) -> str | Path:
     OutputError
         If the directory is not a run's, is damaged, or cannot be written to.
     """
-    place = place_at(location)
+    store = result_store(location)
     run = read_run(location)
-    arrays = _read_arrays(place, run)
+    arrays = _read_arrays(store, run)
     try:
         page = render(run, arrays)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise OutputError(
-            f"{place.shown(RECORD)} cannot be rendered: it is not what dpdist run writes ({type(error).__name__})"
+            f"{store.shown(RECORD)} cannot be rendered: it is not what dpdist run writes ({type(error).__name__})"
         ) from error
-    path = place.shown(REPORT)
+    path = store.shown(REPORT)
     try:
-        place.replace(REPORT, page.encode())
-    except PlaceError as error:
+        store.replace(REPORT, page.encode())
+    except ResultStoreError as error:
         fix = error.fix or "make room, or make the directory writable"
         raise output_error(error, f"the report cannot be written to {path} ({error.why}): {fix}") from None
     return path
 
 
-def _read_arrays(place: Place, run: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+def _read_arrays(store: ResultStore, run: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     name = (run.get("released") or {}).get("path")
     if name is None:
         return {}
     try:
-        return place.read_arrays(name)
-    except PlaceError as error:
-        raise output_error(error, f"the released arrays at {place.shown(name)} cannot be read: {error}") from None
+        return store.read_arrays(name)
+    except ResultStoreError as error:
+        raise output_error(error, f"the released arrays at {store.shown(name)} cannot be read: {error}") from None
     except Exception as error:  # zarr and its codecs have many kinds of errors
         problem = type(error).__name__
     raise OutputError(
-        f"the released arrays at {place.shown(name)} cannot be read ({problem}); run the job again with --resume, "
+        f"the released arrays at {store.shown(name)} cannot be read ({problem}); run the job again with --resume, "
         "which costs nothing"
     )
 

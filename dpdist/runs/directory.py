@@ -21,7 +21,7 @@ from typing import Any
 from dpdist.errors import DpdistError, Unavailable
 from dpdist.privacy.ledger.heads import Head
 from dpdist.runs.provenance import now
-from dpdist.runs.storage import Arrays, PlaceError, PlaceUnavailable, as_json, place_at
+from dpdist.runs.storage import Arrays, ResultStoreError, ResultStoreUnavailable, as_json, result_store
 
 FORMAT = "dpdist-run/1"
 RECORD, ARRAYS, LEDGER = "run.json", "released.zarr", "ledger.sqlite"
@@ -39,9 +39,9 @@ class OutputUnavailable(OutputError, Unavailable):
     """The output was away for longer than it is waited for."""
 
 
-def output_error(error: PlaceError, message: str) -> OutputError:
+def output_error(error: ResultStoreError, message: str) -> OutputError:
     """What is wrong with a place, said of the output of a run."""
-    return (OutputUnavailable if isinstance(error, PlaceUnavailable) else OutputError)(message)
+    return (OutputUnavailable if isinstance(error, ResultStoreUnavailable) else OutputError)(message)
 
 
 class RunDirectory:
@@ -76,7 +76,7 @@ class RunDirectory:
         self.times: Mapping[str, Any] = {}
         self.paid = False
         self.head: Head | None = None
-        self._place = place_at(path)
+        self._store = result_store(path)
         found = self._found()
         if found is None:
             self._new = True
@@ -113,16 +113,16 @@ class RunDirectory:
             budget["receipt"] = dict(receipt)
         self._record = {**self._record, "budget": budget}
         try:
-            self._place.replace(RECORD, as_json(self._record))
-        except PlaceError as error:
+            self._store.replace(RECORD, as_json(self._record))
+        except ResultStoreError as error:
             raise _unwritable(self.path, error, "Whatever was charged is on file") from None
         self.head = head
 
     def _found(self) -> dict[str, Any] | None:
         """The record of the run that is there, None for a new place."""
         try:
-            names, text = self._place.names(), self._place.read(RECORD)
-        except PlaceError as error:
+            names, text = self._store.names(), self._store.read(RECORD)
+        except ResultStoreError as error:
             fix = error.fix or "name a directory"
             raise output_error(error, f"output {self.path} cannot be used ({error.why}): {fix}") from None
         if text is None:
@@ -141,7 +141,7 @@ class RunDirectory:
             str(record["started"]), dict(record.get("asked") or {})
         except (ValueError, KeyError, TypeError, AttributeError):
             raise OutputError(
-                f"{self._place.shown(RECORD)} cannot be read as a run of this version ({FORMAT}): name another output"
+                f"{self._store.shown(RECORD)} cannot be read as a run of this version ({FORMAT}): name another output"
             ) from None
         return dict(record)
 
@@ -149,8 +149,8 @@ class RunDirectory:
         record = {"format": FORMAT, **head, "run_id": self.run_id, "status": "started", "started": self.started}
         record["budget"] = {**record["budget"], "head": None}
         try:
-            made = self._place.create(RECORD, as_json(record))
-        except PlaceError as error:
+            made = self._store.create(RECORD, as_json(record))
+        except ResultStoreError as error:
             raise _unwritable(self.path, error) from None
         if not made:
             raise OutputError(_taken(self.path, "started"))
@@ -159,23 +159,25 @@ class RunDirectory:
     def _check_writable(self) -> None:
         probe = f".{RECORD}.{secrets.token_hex(4)}"
         try:
-            self._place.create(probe, b"")
-            self._place.discard([probe])
-        except PlaceError as error:
+            self._store.create(probe, b"")
+            self._store.discard([probe])
+        except ResultStoreError as error:
             raise _unwritable(self.path, error) from None
 
     def withdraw(self) -> None:
         """Undo the start of a run that charged nothing, so that the same place can be used again."""
         if self._new:
-            with contextlib.suppress(PlaceError):  # what ended the run has to be said, and --resume starts it anew
-                self._place.discard([RECORD, LEDGER, f"{LEDGER}-wal", f"{LEDGER}-shm"])
+            with contextlib.suppress(
+                ResultStoreError
+            ):  # what ended the run has to be said, and --resume starts it anew
+                self._store.discard([RECORD, LEDGER, f"{LEDGER}-wal", f"{LEDGER}-shm"])
 
     def finish(self, record: Mapping[str, Any], arrays: Arrays) -> None:
         """Write the released arrays, then the record, which says that they are complete."""
         try:
-            self._place.write_arrays(ARRAYS, arrays)
-            self._place.replace(RECORD, as_json(record))
-        except PlaceError as error:
+            self._store.write_arrays(ARRAYS, arrays)
+            self._store.replace(RECORD, as_json(record))
+        except ResultStoreError as error:
             raise output_error(
                 error,
                 f"the results could not be written to {self.path} ({error.why}); what was released is on file: "
@@ -185,11 +187,11 @@ class RunDirectory:
 
 def read_run(location: str | os.PathLike[str]) -> dict[str, Any]:
     """The record of a run; `OutputError` if there is none or it is damaged."""
-    place = place_at(location)
-    path = place.shown(RECORD)
+    store = result_store(location)
+    path = store.shown(RECORD)
     try:
-        text = place.read(RECORD)
-    except PlaceError as error:
+        text = store.read(RECORD)
+    except ResultStoreError as error:
         fix = error.fix or "expected the output directory of dpdist run"
         raise output_error(error, f"no run at {location} ({RECORD}: {error.why}); {fix}") from None
     if text is None:
@@ -218,7 +220,7 @@ def _head_in(record: Mapping[str, Any]) -> Head | None:
     return None if found is None else Head.from_dict(found)
 
 
-def _unwritable(path: str, error: PlaceError, charged: str = "Nothing was charged") -> OutputError:
+def _unwritable(path: str, error: ResultStoreError, charged: str = "Nothing was charged") -> OutputError:
     fix = error.fix or "name a directory this account may write to"
     return output_error(error, f"output {path} cannot be written to ({error.why}): {fix}. {charged}")
 

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from dpdist.data import Dataset
-from dpdist.data.schema import ATTRIBUTE
+from dpdist.data.dataset_schema import ATTRIBUTE
 from dpdist.data.stores import open_to_read, shown
 from dpdist.engine.memory import NOTE, noted_head
 from dpdist.errors import DataError, LedgerError

@@ -22,14 +22,14 @@ import zarr
 from numpy.typing import NDArray
 from zarr.storage import MemoryStore
 
-from dpdist.data.stores import zarr_place
+from dpdist.data.stores import zarr_arguments
 from dpdist.errors import DpdistError, Unavailable
 from dpdist.objects import Objects, StoreError, StoreUnavailable, is_object_store, patiently
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
-class PlaceError(DpdistError):
+class ResultStoreError(DpdistError):
     """A place that cannot be used: in words why, and what to do."""
 
     def __init__(self, why: str, fix: str) -> None:
@@ -37,12 +37,12 @@ class PlaceError(DpdistError):
         self.why, self.fix = why, fix
 
 
-class PlaceUnavailable(PlaceError, Unavailable):
+class ResultStoreUnavailable(ResultStoreError, Unavailable):
     """A place that was away for longer than it is waited for."""
 
 
-class Place(Protocol):
-    """What a run needs of the place of its results. Every method raises `PlaceError` when it cannot be used."""
+class ResultStore(Protocol):
+    """What a run needs of the place of its results. Every method raises `ResultStoreError` when it cannot be used."""
 
     def names(self) -> list[str]:
         """Of what is there, or of some of it where there is much; none if there is no such place yet."""
@@ -69,10 +69,10 @@ class Place(Protocol):
         """Where a file is."""
 
 
-def place_at(location: str | os.PathLike[str]) -> Place:
+def result_store(location: str | os.PathLike[str]) -> ResultStore:
     """The place that a path or an address means; nothing is made there."""
     if is_object_store(location):
-        return ObjectPlace(str(location))
+        return ObjectResults(str(location))
     return Folder(location)
 
 
@@ -112,7 +112,7 @@ class Folder:
                 except FileExistsError:
                     return False
                 return True
-        except PlaceError:
+        except ResultStoreError:
             self._remove_made()
             raise
 
@@ -167,7 +167,7 @@ class Folder:
         _flush(self._path)
 
 
-class ObjectPlace:
+class ObjectResults:
     """The objects below an address in an object store that enforces put-if-absent, which is tried out."""
 
     def __init__(self, url: str) -> None:
@@ -210,7 +210,7 @@ class ObjectPlace:
         try:
             return patiently(lambda: _arrays(f"{self._url}/{name}"))
         except StoreError as error:
-            raise _place_error(error) from None
+            raise _result_store_error(error) from None
 
     def discard(self, names: Sequence[str]) -> None:
         """Delete objects."""
@@ -233,12 +233,12 @@ def _fill(group: zarr.Group, arrays: Arrays) -> None:
 
 
 def _arrays(location: str | Path) -> dict[str, NDArray[Any]]:
-    group = zarr.open_group(**zarr_place(location), mode="r")
+    group = zarr.open_group(**zarr_arguments(location), mode="r")
     return {name: np.asarray(array[...]) for name, array in group.arrays()}
 
 
-def _place_error(error: StoreError) -> PlaceError:
-    kind = PlaceUnavailable if isinstance(error, StoreUnavailable) else PlaceError
+def _result_store_error(error: StoreError) -> ResultStoreError:
+    kind = ResultStoreUnavailable if isinstance(error, StoreUnavailable) else ResultStoreError
     return kind(error.why, error.fix)
 
 
@@ -247,9 +247,9 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        raise _place_error(error) from None
+        raise _result_store_error(error) from None
     except OSError as error:
-        raise PlaceError(error.strerror or type(error).__name__, "") from None
+        raise ResultStoreError(error.strerror or type(error).__name__, "") from None
 
 
 def _link(aside: Path, name: Path) -> None:

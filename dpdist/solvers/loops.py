@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 
 from dpdist.constraints import Mirror
 
+SHORTEST = -1
+"""In place of a round's number: the one with the shortest step."""
+
 Vector = NDArray[np.float64]
 Loop = Generator[Vector, Vector, Vector]
 Point = TypeVar("Point")
@@ -44,6 +47,7 @@ def prox_gradient(
     n_rounds: int,
     momentum: float = 0.0,
     tail: float = 0.0,
+    pick: int | None = None,
 ) -> Loop:
     """Proximal gradient descent, optionally with Nesterov's momentum: ``x <- prox(y - step * g(y), step)``.
 
@@ -61,21 +65,31 @@ def prox_gradient(
         ``y = x + momentum * (x - x_previous)``; see `nesterov_momentum`.
     tail : float, default 0
         0 returns the last iterate; a fraction in (0, 1] returns the mean of that last part of the iterates.
+    pick : int, optional
+        Return the iterate that a round begins with, 0 for the start: that of the round with this number, or, with
+        `SHORTEST`, of the round with the smallest gradient mapping ``(y - x) / step``, x the point after it. With
+        noisy gradients that is a function of released values.
 
     Yields
     ------
     array
         The point whose gradient is wanted next.
     """
-    x = previous = x0
+    x = previous = kept = x0
     start = n_rounds - math.ceil(tail * n_rounds)
-    total = np.zeros_like(x0)
+    total, least = np.zeros_like(x0), math.inf
     for t in range(n_rounds):
         y = x + momentum * (x - previous)
         g = yield y
         previous, x = x, prox(y - step * g, step)
         if t >= start:
             total += x
+        if pick == SHORTEST and (length := float(np.linalg.norm(y - x))) < least:
+            kept, least = previous, length
+        elif pick == t:
+            kept = previous
+    if pick is not None:
+        return kept
     return total / (n_rounds - start) if start < n_rounds else x
 
 
@@ -182,7 +196,7 @@ def mirror_descent(mirror: Mirror, smoothness: float, n_rounds: int, accelerated
     return y if accelerated else total / n_rounds
 
 
-def frank_wolfe(x0: Vector, n_rounds: int, tail: float = 0.0) -> Loop:
+def frank_wolfe(x0: Vector, n_rounds: int, tail: float = 0.0, pick: int | None = None) -> Loop:
     """Conditional gradients: ``x <- x + 2/(t + 3) (v - x)`` for ``t = 0, 1, ...``, v a vertex of the set.
 
     The first step goes two thirds of the way. Every iterate is a convex combination of ``x0`` and the vertices, so it
@@ -196,6 +210,8 @@ def frank_wolfe(x0: Vector, n_rounds: int, tail: float = 0.0) -> Loop:
     n_rounds : int
     tail : float, default 0
         As in `prox_gradient`; the mean of the last iterates evens out that their last vertices weigh most.
+    pick : int, optional
+        As in `prox_gradient`, by number only.
 
     Yields
     ------
@@ -209,14 +225,18 @@ def frank_wolfe(x0: Vector, n_rounds: int, tail: float = 0.0) -> Loop:
     >>> drive(frank_wolfe(np.zeros(2), 2000), lambda w: L1Ball(1.0).lmo(w - goal)).round(2)
     array([ 0.5 , -0.25])
     """
-    x = x0
+    x = kept = x0
     start = n_rounds - math.ceil(tail * n_rounds)
     total = np.zeros_like(x0)
     for t in range(n_rounds):
+        if pick == t:
+            kept = x
         v = yield x
         x = x + 2 / (t + 3) * (v - x)
         if t >= start:
             total += x
+    if pick is not None:
+        return kept
     return total / (n_rounds - start) if start < n_rounds else x
 
 

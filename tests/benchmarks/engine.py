@@ -33,7 +33,7 @@ from dpdist.privacy.accounting.plan import Item
 from dpdist.privacy.ledger.ledger import Ledger
 from dpdist.privacy.mechanisms.additive import Gaussian
 from dpdist.problems import linear_problems as synthetic
-from dpdist.queries.gradients import GradientSum
+from dpdist.queries.gradient_sums import GradientSum
 from tests.benchmarks.measure import benchmark
 from tests.s3 import BUCKET, KEY, SECRET, Faults, S3Server
 

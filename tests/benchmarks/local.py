@@ -11,11 +11,12 @@ import numpy as np
 from dpdist.local.randomisers.coordinates import SampleCoordinates
 from dpdist.local.randomisers.frequency import OUE
 from dpdist.local.randomisers.vectors import PrivUnitG
-from dpdist.local.statistics.entries import Ball, Box
+from dpdist.local.statistics.bounded_values import Ball, Box
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.privacy.randomness.draws import StreamDraws
 from dpdist.privacy.randomness.streams import Stream
 from tests.benchmarks.measure import benchmark, best_of
+from tests.local.survey.parities import Parities
 
 CATEGORIES, EPSILON, FEW = 128, 1.0, 1000
 
@@ -114,3 +115,15 @@ def unit_vector_users() -> tuple[float, str]:
 
     draw, ours = best_of(normals, _reports(LocalProtocol(Ball(d), PrivUnitG(d, 1.0)), X))
     return ours / draw, f"{n / ours / 1e6:.2f}e6 users/s with PrivUnitG in 100 dimensions, against 100 normals for each"
+
+
+@benchmark("sampled-coordinate-users", "<= 3")
+def sampled_coordinate_users() -> tuple[float, str]:
+    n, d = 32 * BLOCK, 14
+    X = _generator().choice([-1.0, 1.0], size=(n, d))
+
+    def asked(size: int) -> Callable[[], None]:
+        return _reports(LocalProtocol(Parities(d, size), SampleCoordinates(size, 1.0, reporter="one-bit")), X)
+
+    few, many = best_of(asked(10), asked(10_000))
+    return many / few, f"{n / many / 1e6:.1f}e6 users/s asked for one of 10 000 parities of 14 bits, against one of 10"

@@ -18,7 +18,7 @@ from dpdist.losses import Logistic, Sigmoid
 from dpdist.privacy.accounting.plan import Item
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.privacy.randomness.bits import SystemBits
-from dpdist.queries.moments import SecondMomentSum
+from dpdist.queries.moment_sums import SecondMomentSum
 from tests.benchmarks.measure import benchmark, best_of
 
 ROWS = {50: 400_000, 200: 100_000, 1000: 20_000}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import dask.array as da
 import numpy as np
 import pytest
 
 from dpdist import Budget, Dataset, Ledger, LinearRegression, LogisticRegression, Minimizer
-from dpdist.central import SVRG, ClipNorm, GradientDescent, Sample, Truncate
+from dpdist.central import SVRG, AcceleratedGradient, ClipNorm, GradientDescent, Sample, Truncate
 from dpdist.errors import (
     BudgetError,
     BudgetExceeded,
@@ -19,6 +20,7 @@ from dpdist.errors import (
     LedgerError,
     MissingBound,
 )
+from dpdist.privacy.mechanisms.additive import SymmetricGaussian
 
 GOOD = {"classes": [0, 1], "epsilon": 1.0, "delta": 1e-6, "row_norm": 1.0, "solver": GradientDescent(n_rounds=2)}
 X = np.random.default_rng(0).normal(size=(500, 3))
@@ -90,6 +92,23 @@ def test_parameters(change, error, match):
 def test_objects_refuse_what_cannot_be_when_they_are_made(make, error, match):
     with pytest.raises(error, match=match):
         make()
+
+
+def test_noise_for_another_norm_is_refused_before_the_first_of_several_lines_is_charged():
+    class WrongNoise(AcceleratedGradient):
+        tag = "WrongNoise"
+
+        def lines(self):
+            first, second = super().lines()
+            return [first, replace(second, mechanism=SymmetricGaussian())]
+
+    ledger, dataset = Ledger(":memory:"), Dataset.from_arrays(X=X, y=Y, dataset_id="rows")
+    model = LogisticRegression(**{**GOOD, "solver": WrongNoise(n_rounds=2)}, ledger=ledger)
+    said = "SymmetricGaussian needs a bound of the Frobenius norm.*GradientSum bounds the l2 norm"
+    refused(BudgetError, said, model, dataset)
+    assert ledger.history("rows") == []
+    with pytest.raises(BudgetError, match=said):
+        model.plan(500, 3)
 
 
 def test_the_squared_loss_needs_a_clip():

@@ -13,7 +13,7 @@ import pytest
 
 from dpdist import Budget, Dataset, Ledger
 from dpdist.errors import LedgerError
-from dpdist.privacy.accounting.filter import Charge
+from dpdist.privacy.accounting.charge import Charge
 from tests.cli.command import call
 
 JOB = """

@@ -24,9 +24,9 @@ from dpdist import Budget, Dataset, Ledger, Neighbours
 from dpdist.cli import main
 from dpdist.cli.account_tables import account_of
 from dpdist.cli.output import as_csv
-from dpdist.data.schema import ATTRIBUTE
+from dpdist.data.dataset_schema import ATTRIBUTE
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.accounting.closed_forms import gdp_mu
-from dpdist.privacy.accounting.filter import Charge
 
 ADD = Neighbours.ADD_OR_REMOVE_ONE
 

@@ -18,7 +18,7 @@ import pytest
 
 from dpdist import Budget, Dataset, Ledger, LogisticRegression
 from dpdist.central import GradientDescent
-from dpdist.cli.progress import Lines, Tally, showing
+from dpdist.cli.progress_display import Lines, Tally, showing
 from dpdist.engine.progress import Charged, Loading, Planned, Released, tell
 from dpdist.errors import LedgerError
 from dpdist.privacy.accounting.calibration import calibrate
@@ -178,7 +178,7 @@ from dpdist.privacy.accounting.plan import Item
 
 @click.command()
 def command():
-    from dpdist.cli.progress import showing
+    from dpdist.cli.progress_display import showing
     plan = calibrate([Item("gradient", Gaussian(), count=4)], Budget(1.0, 1e-6))
     with showing():
         tell(Planned("nightly", "survey", plan, {n_rows}))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dpdist.cli import errors, runner
+from dpdist.cli import exit_codes, runner
 from dpdist.cluster import kubernetes
 from dpdist.cluster.attempt import attempt_of
 from dpdist.cluster.submission import ATTEMPT, OUTCOME, RUN
@@ -83,7 +83,7 @@ TABLE = {
     "status never came": (dask_job("ClusterCreated"), pod("Failed", 137), "failed", True),
     "killed": (dask_job("Failed"), pod("Failed", 137, reason="OOMKilled"), "failed", True),
     "terminated": (dask_job("Failed"), pod("Failed", 143), "failed", True),
-    "cluster failed it": (dask_job("Failed"), pod("Failed", errors.TRY_AGAIN), "failed", True),
+    "cluster failed it": (dask_job("Failed"), pod("Failed", exit_codes.TRY_AGAIN), "failed", True),
     "evicted": (dask_job("Failed"), pod("Failed", why="Evicted"), "failed", True),
     "wrong setting": (dask_job("Failed"), pod("Failed", 2), "failed", False),
     "refused": (dask_job("Failed"), pod("Failed", 3), "failed", False),
@@ -299,7 +299,7 @@ def test_the_runner_tells_whether_to_try_again(tmp_path, monkeypatch, capsys):
     message.touch()
     monkeypatch.setattr(runner, "MESSAGE", message)
     monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", "tcp://127.0.0.1:9")
-    assert runner.run(["--workers", "1", "--patience", "0.3", "--", "job.yaml"]) == errors.TRY_AGAIN
+    assert runner.run(["--workers", "1", "--patience", "0.3", "--", "job.yaml"]) == exit_codes.TRY_AGAIN
     assert "no scheduler" in json.loads(message.read_text())["error"]
     monkeypatch.setattr("dpdist.engine.waiting.wait_for_workers", lambda *_: 1)
     assert runner.run(["--workers", "1", "--", "missing.yaml", "--output", str(tmp_path)]) == 2

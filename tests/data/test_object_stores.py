@@ -19,7 +19,7 @@ from distributed import LocalCluster
 
 from dpdist import Dataset, Ledger, LogisticRegression, objects
 from dpdist.central import GradientDescent
-from dpdist.data.stores import zarr_place
+from dpdist.data.stores import zarr_arguments
 from dpdist.engine import coordinator
 from dpdist.engine.progress import Released, watching
 from dpdist.errors import DataError, Fenced, LedgerError, LedgerUnavailable, Unavailable
@@ -180,7 +180,7 @@ def test_a_group_that_is_away_when_it_is_read_again_is_waited_for(s3_faults, pla
     """Whoever gives a dataset as a Zarr group has opened it; what is noted in it is read as it is at the time."""
     monkeypatch.setitem(objects.RETRIES, "retry_timeout", timedelta(seconds=0.3))
     Dataset.from_arrays(place, X=X, y=Y, partition_rows=4096)
-    data = Dataset.open(zarr.open_group(**zarr_place(place), mode="r+"))
+    data = Dataset.open(zarr.open_group(**zarr_arguments(place), mode="r+"))
     data.note("kept", {"here": True})
     s3_faults.be_away(kind, 1.5)
     assert data.noted("kept") == {"here": True}

@@ -18,8 +18,8 @@ import zarr
 
 from dpdist import Dataset
 from dpdist.data import Units, copying, ingest, owners
+from dpdist.data.dataset_schema import ATTRIBUTE
 from dpdist.data.folds import split_slots
-from dpdist.data.schema import ATTRIBUTE
 from dpdist.engine.sampling import Batch
 from dpdist.errors import BudgetError, DataError, MissingBound
 

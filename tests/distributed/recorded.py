@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.local.estimator import LocalEstimator
-from dpdist.local.method import LocalMethod
+from dpdist.local.local_estimator import LocalEstimator
+from dpdist.local.local_method import LocalMethod
 from dpdist.local.randomisers.scalars import OneBit
-from dpdist.local.statistics.entries import Box
+from dpdist.local.statistics.bounded_values import Box
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.method import Oracle, Public
 from dpdist.privacy.randomness.draws import Draws

@@ -16,8 +16,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from dpdist import Dataset
-from dpdist.engine import pieces as windows
-from dpdist.engine import progress
+from dpdist.engine import pieces, progress
 from dpdist.errors import BudgetError
 from dpdist.local import simulate
 from dpdist.local.randomisers.frequency import OUE
@@ -61,7 +60,7 @@ def test_threads_processes_partitions_and_pieces(name, cluster, tmp_path, monkey
     assert np.array_equal(bits(rows, cluster=cluster), whole)
     lazy = {key: da.from_array(a, chunks=(5000, *a.shape[1:])) for key, a in rows.items()}
     assert np.array_equal(bits(lazy, cluster=cluster), whole)
-    monkeypatch.setattr(windows, "LONG", 5000)
+    monkeypatch.setattr(pieces, "LONG", 5000)
     events = []
     with progress.watching(events.append):
         assert np.array_equal(bits(dataset, cluster=cluster), whole)

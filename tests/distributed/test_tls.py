@@ -15,7 +15,7 @@ from distributed import Client
 
 from dpdist import Dataset, Ledger, LogisticRegression
 from dpdist.central import GradientDescent
-from dpdist.cli.errors import report
+from dpdist.cli.exit_codes import report
 from dpdist.engine.security import certificates_required
 from dpdist.engine.waiting import wait_for_workers
 from dpdist.engine.workers import connect

@@ -13,7 +13,7 @@ from dpdist.estimators.row_maps import ClassCodes, features
 from dpdist.losses import Logistic
 from dpdist.privacy.accounting.plan import Item
 from dpdist.privacy.mechanisms.additive import Gaussian
-from dpdist.queries.gradients import GradientSum
+from dpdist.queries.gradient_sums import GradientSum
 
 QUERY = GradientSum(Logistic(), row_norm=1.0, clip_norm=1.0)
 ARRAYS = {"X": features, "y": ClassCodes((0, 1))}

@@ -20,7 +20,7 @@ from dpdist.data.ingestion import ingest
 from dpdist.errors import BudgetError, BudgetExceeded, DataError, LedgerError
 from dpdist.jobs.job import load_job
 from dpdist.jobs.run import run_job
-from dpdist.privacy.accounting.filter import Charge
+from dpdist.privacy.accounting.charge import Charge
 
 
 @pytest.fixture(autouse=True)

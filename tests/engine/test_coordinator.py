@@ -18,7 +18,7 @@ from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.additive import Gaussian, Laplace
 from dpdist.privacy.mechanisms.attention import CentreOfAttention
 from dpdist.privacy.mechanisms.selection import ExponentialMechanism
-from dpdist.queries.gradients import GradientSum, LargestEigenvalue
+from dpdist.queries.gradient_sums import GradientSum, LargestEigenvalue
 from tests.engine.conftest import ARRAYS, QUERY, gradients
 
 

@@ -18,7 +18,7 @@ import pytest
 from dpdist import Budget, Coordinator, Dataset, Ledger
 from dpdist.errors import LedgerError
 from dpdist.objects import Objects
-from dpdist.privacy.accounting.filter import Charge
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.accounting.plan import Item
 from dpdist.privacy.ledger.journal import Journal
 from dpdist.privacy.mechanisms.additive import Gaussian

@@ -26,8 +26,8 @@ from dpdist.privacy.accounting.plan import Item
 from dpdist.privacy.accounting.releases import Poisson
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
-from dpdist.queries.gradients import GradientSum
-from dpdist.queries.moments import HessianSum, SecondMomentSum
+from dpdist.queries.gradient_sums import GradientSum
+from dpdist.queries.moment_sums import HessianSum, SecondMomentSum
 
 ARRAYS = {"X": features, "y": ClassCodes((0, 1))}
 W = np.array([1.0, -1.0, 0.5, 2.0, 0.0])
@@ -138,6 +138,19 @@ def test_refused_before_anything_is_charged_or_read(rows, tmp_path, case):
         with pytest.raises(BudgetError, match=message):
             run.release(query, plan["asked"], W)
     assert not ledger.history(dataset.id) and not reads
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_with_the_plan_where_another_question_comes_first(rows, tmp_path, case):
+    query, mechanism, options, message = REFUSED[case]
+    options = {"align": 2, **options}
+    sampling = Poisson(options.pop("rate")) if "rate" in options else None
+    ledger, dataset = Ledger(tmp_path / "ledger.sqlite"), Dataset.from_arrays(tmp_path / "rows.zarr", **rows)
+    items = [Item("first", Gaussian()), Item("asked", mechanism, sampling=sampling)]
+    options = {"arrays": ARRAYS, "ledger": ledger, "cluster": "threads", **options}
+    with Coordinator(dataset, Budget(1.0, 1e-6), **options) as run, pytest.raises(BudgetError, match=message):
+        run.plan(items, {"first": GradientSum(Logistic(), 1.0, 1.0), "asked": query})
+    assert not ledger.history(dataset.id)
 
 
 def test_a_hessian_of_a_sample(rows):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist.data.schema import ArraySpec
+from dpdist.data.dataset_schema import ArraySpec
 from dpdist.data.sources import Source
 from dpdist.engine import shards
 from dpdist.engine.shards import Failure, Round, ShardPlan, ahead, load_shard, streamed_bytes, summarise_shard

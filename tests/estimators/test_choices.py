@@ -90,8 +90,8 @@ def test_get_params_lists_the_fields_of_objects():
     model = classifier(solver=SVRG(n_inner=4), gradient=ClipNorm(0.5), rows="all")
     deep, flat = model.get_params(), model.get_params(deep=False)
     assert {name: deep[name] for name in deep if "__" in name} == {
-        "solver__n_rounds": None, "solver__n_inner": 4, "solver__batch_rate": 0.02, "solver__step_size": None,
-        "gradient__clip_norm": 0.5,
+        "solver__n_rounds": None, "solver__start": None, "solver__n_inner": 4, "solver__batch_rate": 0.02,
+        "solver__step_size": None, "gradient__clip_norm": 0.5,
     }  # fmt: skip
     assert not [name for name in flat if "__" in name] and flat["solver"] == SVRG(n_inner=4)
     # fields of losses and sets as well
@@ -275,7 +275,7 @@ def test_a_grid_searches_kinds_and_fields_together():
 def test_reprs_show_objects_as_they_are_written():
     model = LogisticRegression(classes=[0, 1], solver=FrankWolfe(n_rounds=40), rows=Sample(0.1))
     shown = repr(model)
-    assert "solver=FrankWolfe(n_rounds=40, combine='auto')" in re.sub(r"\s+", " ", shown)
+    assert "solver=FrankWolfe(n_rounds=40, start=None, combine='auto')" in re.sub(r"\s+", " ", shown)
     assert "rows=Sample(rate=0.1)" in shown and "public" not in shown
     assert eval(shown, {**globals()}).get_params() == model.get_params()
     assert repr(SampleAndAggregate(combine=Attention(9))) == "SampleAndAggregate(combine=Attention(n_blocks=9))"

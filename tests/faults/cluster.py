@@ -140,9 +140,9 @@ class RealCluster:
         """A client, once the workers are there."""
         security: Any = None
         if self.tls:
-            from dpdist.engine.security import door
+            from dpdist.engine.security import scheduler_credentials
 
-            security = door(self.tls.cluster(self.address))[1]
+            security = scheduler_credentials(self.tls.cluster(self.address))[1]
         client = Client(self.address, timeout=60, set_as_default=False, security=security)
         client.wait_for_workers(len(self.workers) if workers is None else workers, timeout=90)
         return client

@@ -11,7 +11,7 @@ import numpy as np
 from dpdist import Dataset
 from dpdist.jobs.job import load_job
 from dpdist.jobs.run import run_job
-from dpdist.runs.storage import place_at
+from dpdist.runs.storage import result_store
 
 N, D = 20_000, 16
 
@@ -68,4 +68,4 @@ def run(folder: Path, name: str, rows: str, output: str, **more: Any) -> dict[st
 
 def released(output: str) -> dict[str, np.ndarray]:
     """What the output of a run holds; a store that is still away is waited for."""
-    return place_at(output).read_arrays("released.zarr")
+    return result_store(output).read_arrays("released.zarr")

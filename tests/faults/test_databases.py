@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from dpdist import Ledger, patience
-from dpdist.cli import errors
+from dpdist.cli import exit_codes
 from dpdist.engine.progress import Event, Loading, Released, watching
 from dpdist.errors import LedgerError
 from dpdist.privacy.ledger import postgres
@@ -155,7 +155,7 @@ def test_another_job_that_keeps_the_ledger_locked(server, tmp_path):
         with pytest.raises(LedgerError, match="pg_stat_activity") as stopped:
             Ledger(server.address)
     took = time.monotonic() - began
-    assert errors.report(stopped.value) == 75 and took < postgres.LOCK_WAIT + 10
+    assert exit_codes.report(stopped.value) == 75 and took < postgres.LOCK_WAIT + 10
     came_to("PostgreSQL", "is kept locked by another job", "exit code 75", took)
 
 
@@ -165,5 +165,5 @@ def test_what_is_not_there(server, what, part):
     with pytest.raises(LedgerError, match="does not exist") as stopped:
         Ledger(server.address.replace(part, f"{part[0]}nobody{part[-1] if part[-1] == '@' else ''}"))
     took = time.monotonic() - began
-    assert errors.report(stopped.value) == 2 and took < 5
+    assert exit_codes.report(stopped.value) == 2 and took < 5
     came_to("PostgreSQL", f"does not know the {what}", "exit code 2", took)

@@ -19,14 +19,14 @@ import numpy as np
 import pytest
 
 from dpdist import Dataset, Ledger
-from dpdist.cli import errors
+from dpdist.cli import exit_codes
 from dpdist.data import ingest
 from dpdist.engine import coordinator
 from dpdist.engine.progress import Charged, Loading, Planned, Released, watching
 from dpdist.errors import DataError, LedgerError
 from dpdist.jobs.job import load_job
 from dpdist.jobs.run import run_job
-from dpdist.privacy.accounting.filter import Charge
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.runs.directory import OutputError
 from tests.cli.command import call
 from tests.faults import jobs
@@ -84,7 +84,7 @@ def ends(fault: str, kind: type[Exception], match: str, code: int = 2) -> Iterat
     with pytest.raises(kind, match=match) as stopped:
         yield stopped
     took = time.monotonic() - began
-    assert errors.report(stopped.value) == code and "\n" not in str(stopped.value)
+    assert exit_codes.report(stopped.value) == code and "\n" not in str(stopped.value)
     came_to("Disk", fault, f"exit code {code}; resumed", took)
 
 

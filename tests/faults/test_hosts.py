@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpdist import Ledger
-from dpdist.cli.errors import report
+from dpdist.cli.exit_codes import report
 from dpdist.engine import waits
 from dpdist.errors import ClusterError
 from tests.faults import jobs

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dpdist import Dataset, Ledger
-from dpdist.cli.errors import report
+from dpdist.cli.exit_codes import report
 from dpdist.errors import ClusterError
 from dpdist.jobs.job import load_job
 from dpdist.jobs.run import run_job

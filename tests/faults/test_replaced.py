@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpdist import Budget, Coordinator, Dataset, Ledger
-from dpdist.cli.errors import report
+from dpdist.cli.exit_codes import report
 from dpdist.engine import waits
 from dpdist.engine.connection import Connection
 from dpdist.errors import ClusterError

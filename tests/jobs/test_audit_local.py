@@ -15,7 +15,7 @@ from dpdist.jobs.audit_local import audit_reports
 from dpdist.jobs.job import load_job
 from dpdist.jobs.registry import METHODS
 from dpdist.local.randomisers.scalars import OneBit
-from dpdist.local.statistics.entries import Box
+from dpdist.local.statistics.bounded_values import Box
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.privacy.randomness.draws import Draws
 

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 import yaml
 
-from dpdist.constraints import Box, ElasticNet, L2Ball, Simplex
+from dpdist.constraints import Box, ElasticNet, GemanMcClure, L2Ball, Quartic, Simplex
 from dpdist.errors import BudgetError, DataError, DpdistError, MissingBound
 from dpdist.jobs.job import JobError, load_job, locating, make_estimator
 from dpdist.jobs.json_schema import schema
@@ -182,6 +182,13 @@ def test_whole_numbers_may_be_written_as_powers_of_ten(load):
     assert isinstance(job.params["row_norm"], float)
 
 
+def test_a_start_is_a_list_of_numbers_in_every_notation(load):
+    job = load(TEXT.replace("row_norm: 1.0", "row_norm: 1.0\n  solver: {start: [0.25, 1e-3, -2]}"))
+    assert job.params["solver"].start == (0.25, 1e-3, -2.0)
+    json.dumps(job.asked)
+    assert load(with_(params__solver={"start": None})).params["solver"].start is None
+
+
 @pytest.mark.parametrize(
     ("estimator", "params", "read"),
     [
@@ -193,6 +200,8 @@ def test_whole_numbers_may_be_written_as_powers_of_ten(load):
         ("Minimizer", {"penalty": {"ElasticNet": {"alpha": 0.1, "l1_ratio": 0.5}}}, ElasticNet(0.1, 0.5)),
         ("Minimizer", {"penalty": {"ElasticNet": "1e-3"}}, ElasticNet(1e-3)),
         ("Minimizer", {"penalty": None}, None),
+        ("Minimizer", {"penalty": {"GemanMcClure": 0.1}}, GemanMcClure(0.1)),
+        ("Minimizer", {"penalty": {"Quartic": {"alpha": 1, "radius": 2}}}, Quartic(1.0, 2.0)),
         ("LinearSVC", {"constraint": {"Box": {"low": 0, "high": math.inf}}}, Box(0.0, math.inf)),
         ("LinearSVC", {"constraint": {"Simplex": None}}, Simplex()),
     ],
@@ -380,6 +389,16 @@ BROKEN = {
     ),
     "no round": (with_(params__solver={"n_rounds": 0}), "params.solver.n_rounds", "n_rounds must be a whole number"),
     "unknown way to combine": (with_(params__solver={"combine": "first"}), "params.solver.combine", "'tail-average'"),
+    "words in a start": (
+        with_(params__solver={"start": [0.1, "left"]}),
+        "params.solver.start",
+        "expected a number, got 'left'",
+    ),
+    "a start that is a number": (
+        with_(params__solver={"start": 0.5}),
+        "params.solver.start",
+        "expected a list of numbers or null, got 0.5",
+    ),
     "parameter of a solver": (with_(params__n_rounds=3), "params.n_rounds", "write solver: {n_rounds: 3}"),
     "parameter of a gradient": (
         with_(params__clip_norm=0.5),

@@ -17,7 +17,7 @@ from dpdist.jobs.registry import METHODS
 from dpdist.jobs.run import run_job
 from dpdist.local.mean.columns import Mean
 from dpdist.problems.catalog import PROBLEMS
-from dpdist.problems.populations import categories, codes
+from dpdist.problems.frequency_problems import categories, codes
 from tests.cli.command import call
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"

@@ -9,13 +9,19 @@ import yaml
 
 from dpdist.errors import DpdistError
 from dpdist.jobs.job import load_job, make_estimator
-from dpdist.jobs.registry import ESTIMATORS, METHODS, OWNED_BY_OTHER_KEYS, estimator_class
+from dpdist.jobs.registry import ALIASES, ESTIMATORS, METHODS, OWNED_BY_OTHER_KEYS, TABLES, estimator_class
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 
 
 def test_every_method_has_its_pipeline_and_every_pipeline_its_method():
     assert {path.stem for path in PIPELINES.glob("*.yaml")} == set(METHODS)
+
+
+def test_no_name_stands_for_two_methods():
+    """In tables that are written apart, a second row would take the place of the first in silence."""
+    names = [name for table in TABLES for method in table.METHODS for name in (method.id, *method.aliases)]
+    assert len(names) == len(set(names)) == len(METHODS) + len(ALIASES)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -25,7 +25,7 @@ from dpdist.kernels.truncation import HardClip, SmoothTruncation, SoftTruncation
 from dpdist.losses import Huber, Logistic, Loss, SmoothedHinge, Squared
 from dpdist.privacy.audit.sensitivity_fuzz import SensitivityViolation, adversarial_rows, sensitivity_fuzz
 from dpdist.privacy.budget import Neighbours
-from dpdist.queries.coordinate_gradients import CoordinateGradientSum
+from dpdist.queries.coordinate_gradient_sums import CoordinateGradientSum
 
 MAPS = [HardClip(0.7), SoftTruncation(1.3), SmoothTruncation(9.2, 1.3), SmoothTruncation(1.0, 0.5)]
 BOUNDED = [*MAPS, Residual(0.8, 1.5), Residual(1.0, 4.0, label_bound=1.0)]

@@ -20,7 +20,7 @@ import pytest
 
 from dpdist import Budget, Dataset, Ledger
 from dpdist.engine import waits
-from dpdist.runs.storage import place_at
+from dpdist.runs.storage import result_store
 from tests.faults.page import came_to
 from tests.kubernetes.cluster import USER, Node, for_old_api, tls_secret
 from tests.kubernetes.conftest import DEPLOY
@@ -58,7 +58,7 @@ class Stored(Place):
         return found
 
     def released(self, name: str) -> dict[str, np.ndarray]:
-        return place_at(str(self.runs / name)).read_arrays("released.zarr")
+        return result_store(str(self.runs / name)).read_arrays("released.zarr")
 
     def values(self) -> dict[str, bytes]:
         path = self.runs / "ledger.sqlite"

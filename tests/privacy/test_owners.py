@@ -26,16 +26,17 @@ import dpdist
 from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, Mean, SampleAndAggregate
 from dpdist.central import Attention, ClippedColumns, ClippedMean, GradientDescent, PerturbedOutput
 from dpdist.cli import main
-from dpdist.data.schema import ATTRIBUTE
+from dpdist.data.dataset_schema import ATTRIBUTE
 from dpdist.engine.progress import watching
 from dpdist.jobs.job import load_job, make_estimator
 from dpdist.jobs.registry import METHODS
 from dpdist.privacy.mechanisms.additive import Gaussian, Laplace
 from dpdist.privacy.mechanisms.attention import CentreOfAttention
+from dpdist.privacy.mechanisms.objective_perturbation import ObjectivePerturbation
 from dpdist.privacy.mechanisms.peeling import LaplacePeel, Peel
-from dpdist.privacy.mechanisms.perturbation import ObjectivePerturbation, UpperBound
 from dpdist.privacy.mechanisms.selection import ExponentialMechanism
 from dpdist.privacy.mechanisms.smooth_sensitivity import ArsinhNormal
+from dpdist.privacy.mechanisms.upper_bound import UpperBound
 
 D, K, N_OTHERS = 12, 3, 60
 JOBS = Path(dpdist.__file__).parent.parent / "pipelines"

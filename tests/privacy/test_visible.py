@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import zarr
 
-from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression
+from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, Minimizer
 from dpdist.central import SVRG, AcceleratedMirror, ClipNorm, GradientDescent, Sample
-from dpdist.constraints import L1Ball
-from dpdist.data.schema import ATTRIBUTE
+from dpdist.constraints import GemanMcClure, L1Ball
+from dpdist.data.dataset_schema import ATTRIBUTE
 from dpdist.engine import workers
 
 N, D = 3000, 4
@@ -81,6 +81,11 @@ MODELS = {
     "mirror": lambda **k: LogisticRegression(
         classes=[0, 1], solver=AcceleratedMirror(n_rounds=5), constraint=L1Ball(5.0), **k
     ),
+    "random": lambda **k: LogisticRegression(
+        classes=[0, 1], solver=GradientDescent(6, combine="random", start=[0.1, 0.0, 0.0, 0.0, 0.2]), **k
+    ),
+    "min-noisy": lambda **k: LogisticRegression(classes=[0, 1], solver=GradientDescent(6, combine="min-noisy"), **k),
+    "smooth penalty": lambda **k: Minimizer("squared", GemanMcClure(0.1), gradient=ClipNorm(1.0), **k),
     "three classes": lambda **k: LogisticRegression(classes=[0, 1, 2], solver=GradientDescent(n_rounds=3), **k),
     "squared": lambda **k: LinearRegression(gradient=ClipNorm(1.0), **k),
 }

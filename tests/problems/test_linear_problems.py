@@ -12,7 +12,8 @@ from scipy import stats
 from dpdist.data import Dataset
 from dpdist.errors import DataError
 from dpdist.problems.linear_problems import linear, logit, multiclass, sparse_l1
-from dpdist.problems.sparse_problems import heavy_logistic, heavy_sparse, spiky_sparse
+from dpdist.problems.mean_problems import spiky_sparse
+from dpdist.problems.sparse_problems import heavy_logistic, heavy_sparse
 
 GENERATORS: list[Any] = [
     lambda n, **options: logit(n, 6, **options),

@@ -19,7 +19,7 @@ from dpdist.errors import LedgerError
 from dpdist.jobs.job import load_job
 from dpdist.jobs.json_schema import schema
 from dpdist.jobs.run import run_job
-from dpdist.privacy.accounting.filter import Charge
+from dpdist.privacy.accounting.charge import Charge
 from tests.cli.command import call
 from tests.faults.jobs import at_release, on_file
 from tests.jobs.stored import stored_job

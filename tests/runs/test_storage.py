@@ -13,7 +13,7 @@ import pytest
 from obstore.store import from_url
 
 from dpdist import Budget, Dataset, Ledger
-from dpdist.cli import errors, runner
+from dpdist.cli import exit_codes, runner
 from dpdist.errors import BudgetExceeded
 from dpdist.jobs.job import load_job
 from dpdist.jobs.json_schema import schema
@@ -21,7 +21,7 @@ from dpdist.jobs.run import run_job
 from dpdist.objects import Objects
 from dpdist.reports.report import write_report
 from dpdist.runs.directory import OutputError, OutputUnavailable, RunDirectory
-from dpdist.runs.storage import PlaceError, place_at
+from dpdist.runs.storage import ResultStoreError, result_store
 from tests.cli.command import call, start
 from tests.jobs.stored import stored_job
 from tests.jobs.test_run import account as charges
@@ -139,7 +139,7 @@ def test_of_two_processes_that_start_in_one_place_one_goes_on(job_file, out, s3_
 
 def test_of_many_that_start_at_the_same_moment_one_goes_on(out):
     """All of them have seen that nothing is there."""
-    places = [place_at(out) for _ in range(8)]
+    places = [result_store(out) for _ in range(8)]
     assert [place.names() for place in places] == [[]] * 8
     made: list[bool] = []
     threads = [
@@ -160,7 +160,7 @@ def test_the_loser_of_a_race_is_told_the_same(out, monkeypatch):
         patched.setattr(RunDirectory, "_found", lambda self: None)  # it looked before the winner was there
         with pytest.raises(OutputError, match=r"started and not finished.*--resume"):
             RunDirectory(out, head, resume=False)
-    assert winner.run_id in str(place_at(out).read("run.json"))
+    assert winner.run_id in str(result_store(out).read("run.json"))
 
 
 # -- refused for free -----------------------------------------------------------------------------------------------
@@ -434,7 +434,7 @@ def test_the_runner_of_a_pod_tries_again_and_tells_the_run(
         monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", cluster.scheduler_address)
         words = ["--workers", "1", "--", str(job_file), "--output", out]
         s3_faults.spoil = lambda method, path: "503" if method == "PUT" and "released.zarr" in path else None
-        assert runner.run(words) == errors.TRY_AGAIN
+        assert runner.run(words) == exit_codes.TRY_AGAIN
         assert "--resume" in json.loads(message.read_text())["error"]
         s3_faults.spoil = lambda method, path: None
         assert runner.run(words) == 0
@@ -448,7 +448,7 @@ def test_the_runner_of_a_pod_tries_again_and_tells_the_run(
 @pytest.mark.filterwarnings("ignore:Object at .* is not recognized")  # this server keeps an empty folder
 @pytest.mark.parametrize("kind", ["folder", "store"])
 def test_both_places_keep_the_same_promises(kind, out, tmp_path):
-    place = place_at(out if kind == "store" else tmp_path / "a" / "b")
+    place = result_store(out if kind == "store" else tmp_path / "a" / "b")
     assert place.names() == [] and place.read("x") is None
     assert place.create("x", b"one") and not place.create("x", b"two") and place.read("x") == b"one"
     place.replace("x", b"three")
@@ -464,7 +464,7 @@ def test_both_places_keep_the_same_promises(kind, out, tmp_path):
 
 def test_a_folder_that_cannot_be_written_to(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(PlaceError, match="Not a directory"):
-        place_at(tmp_path / "file" / "inside").create("x", b"")
-    with pytest.raises(PlaceError):
-        place_at(tmp_path / "file").names()
+    with pytest.raises(ResultStoreError, match="Not a directory"):
+        result_store(tmp_path / "file" / "inside").create("x", b"")
+    with pytest.raises(ResultStoreError):
+        result_store(tmp_path / "file").names()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dpdist import Budget, Dataset, Ledger
-from dpdist.privacy.accounting.filter import Charge
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.ledger.journal import Journal
 from dpdist.privacy.ledger.records import check_sums
 from tests.runs import nights

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from dpdist.constraints import ElasticNet, L1Ball, L2Ball, hard_threshold, proximal
-from dpdist.solvers.loops import drive, frank_wolfe, hard_threshold_descent, nesterov_momentum, prox_gradient
+from dpdist.solvers.loops import (
+    SHORTEST,
+    drive,
+    frank_wolfe,
+    hard_threshold_descent,
+    nesterov_momentum,
+    prox_gradient,
+)
 
 HESSIAN = np.diag([1.0, 0.5, 0.02])
 OPTIMUM = np.array([1.0, -2.0, 3.0])
@@ -105,3 +112,34 @@ def test_hard_thresholding_finds_the_sparse_optimum():
     assert np.allclose(w, truth, atol=1e-6)
     halved = drive(hard_threshold_descent(np.zeros(12), 1, lambda u: u / 2), lambda w: truth)
     assert np.array_equal(halved, truth / 2)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.7])
+def test_a_point_is_picked_by_the_number_of_its_round(momentum):
+    first = np.array([3.0, 1.0, -1.0])
+    for pick in range(6):
+        oracle, asked = counted_gradient()
+        picked = drive(prox_gradient(first, identity, 0.7, 6, momentum, 0.5, pick), oracle)
+        assert len(asked) == 6, "all rounds are asked, whichever is returned"
+        shorter = drive(prox_gradient(first, identity, 0.7, pick, momentum), oracle) if pick else first
+        assert np.array_equal(picked, shorter)
+        oracle, asked = counted_gradient()
+        vertex = drive(frank_wolfe(first, 6, pick=pick), lambda w, ask=oracle: L1Ball(1.0).lmo(ask(w)))
+        assert np.array_equal(vertex, asked[pick])
+
+
+def test_the_shortest_step_is_picked_with_its_own_noise():
+    rng, ball = np.random.default_rng(0), L2Ball(1.0)
+    gradients, asked = rng.normal(size=(9, 3)), []
+    given = iter(gradients)
+
+    def oracle(w):
+        asked.append(w)
+        return next(given)
+
+    picked = drive(prox_gradient(np.zeros(3), lambda v, step: ball.project(v), 0.3, 9, pick=SHORTEST), oracle)
+    moves = [np.linalg.norm(w - ball.project(w - 0.3 * g)) for w, g in zip(asked, gradients, strict=True)]
+    assert np.array_equal(picked, asked[int(np.argmin(moves))])
+    # of equal steps the first
+    oracle, _ = counted_gradient()
+    assert np.array_equal(drive(prox_gradient(OPTIMUM, identity, 0.5, 4, pick=SHORTEST), oracle), OPTIMUM)

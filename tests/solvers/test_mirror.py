@@ -150,3 +150,41 @@ def test_a_free_coordinate_is_not_bounded():
     goal = np.array([3.0, 0.0, 7.0])
     w = drive(mirror_descent(mirror, 4.0 * 1.25, 300, accelerated=True), lambda w: w - goal)
     assert np.allclose(w, [0.5, 0.0, 7.0], atol=0.02)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_steps_from_another_point_of_the_set(name):
+    constraint, project = SETS[name]
+    rng, usual = np.random.default_rng(3), constraint.mirror(4)
+    start = 0.8 * project(rng.normal(size=4)) if name != "simplex" else np.array([0.1, 0.4, 0.5, 1.0])
+    mirror = usual.from_point(start)
+    np.testing.assert_allclose(mirror.point(mirror.start), start, atol=1e-12)
+    g = rng.normal(size=4) / 3
+    ahead = mirror.point(mirror.step(mirror.start, g))
+    assert np.allclose(project(ahead), ahead, atol=1e-9) and g @ ahead < g @ start
+    for point in map(project, rng.normal(size=(200, 4)) * 5):
+        if name == "l2":
+            divergence = float((point - start) @ (point - start)) / (2 * mirror.radius**2)
+        else:
+            weights, first = weights_of(mirror, name, point), np.exp(mirror.start) / np.exp(mirror.start).sum()
+            used = weights > 0
+            divergence = float(np.sum(weights[used] * np.log(weights[used] / first[used])))
+        assert divergence <= mirror.divergence + 1e-12
+    goal = project(rng.normal(size=4))
+    loop = mirror_descent(mirror, mirror.radius**2, 400, accelerated=True)
+    assert np.linalg.norm(drive(loop, lambda w: w - goal) - goal) < 0.02
+
+
+def weights_of(mirror, name, point):
+    """The weights of the vertices that make a point of the border, without any that cancel."""
+    weights = point if name == "simplex" else np.concatenate([np.maximum(point, 0), np.maximum(-point, 0)])
+    return weights / weights.sum()
+
+
+def test_a_border_is_never_left_by_multiplying():
+    with pytest.raises(ValueError, match="never leave the border"):
+        L1Ball(1.0).mirror(2).from_point(np.array([1.0, 0.0]))
+    with pytest.raises(ValueError, match="never leave the border"):
+        Simplex(1.0).mirror(2).from_point(np.array([1.0, 0.0]))
+    with pytest.raises(ValueError, match="one start"):
+        Ellipsoid((1.0, 2.0)).mirror(2).from_point(np.zeros(2))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpdist.kernels.packed import packed_size, products_into, smat, svec
-from dpdist.problems.sparse_designs import sparse_design
+from dpdist.problems.sparse_problems import sparse_design
 from dpdist.solvers.linear import quadratic_l1
 from dpdist.solvers.sparse import in_ball, refit, shrunk, sparse_from_statistics, threshold_gradients
 from dpdist.solvers.spectral import psd_floor

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone, is_classifier
 
-from dpdist.central.aggregate.muted import silence
+from dpdist.central.aggregate.muted import muted
 from dpdist.engine.query import Block
 from dpdist.errors import BudgetError
 from dpdist.identity import NotNamed, text
@@ -137,7 +137,7 @@ class Estimator(BlockFit):
         y = X.sum(axis=1) + rng.standard_normal(len(X))
         problem = None
         try:
-            with silence():
+            with muted():
                 values = self._parameters(X, np.where(y > 0, 1.0, -1.0) if self.classifies else y)
         except Exception as error:  # the rows are generated, so all may be told
             problem = f"fails on generated rows ({type(error).__name__}: {error})"
@@ -155,7 +155,7 @@ class Estimator(BlockFit):
         X, y = np.asarray(block["X"]), np.asarray(block["y"])
         good = np.isfinite(X).all(axis=1) & np.isfinite(y)
         out = np.full((len(y) // size, n_parameters), np.nan)
-        with silence():
+        with muted():
             for i in range(len(out)):
                 rows = slice(i * size, (i + 1) * size)
                 try:

@@ -27,13 +27,13 @@ _inside: dict[int, int] = {}
 _before: list[Any] = []
 
 
-class silence:
+class muted:
     """Nothing that this thread prints is seen, and no thread warns, until the last one has left.
 
     `warnings.catch_warnings` alone will not do: it changes the filters of all threads and puts them back in the order
     in which threads leave. Text that compiled code writes to the terminal by itself is out of reach.
 
-    >>> with silence():
+    >>> with muted():
     ...     print("private")
     """
 

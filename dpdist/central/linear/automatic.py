@@ -40,6 +40,8 @@ def automatic(problem: Problem) -> LinearMethod:
     def because(solver: LinearMethod, reason: str) -> LinearMethod:
         return replace(solver, reason=reason)
 
+    if problem.smooth_penalty is not None:
+        return because(GradientDescent(), "the penalty is smooth, and its gradient is added to what is released")
     gradient = problem.gradient
     vertices = isinstance(problem.constraint, L1Ball | Simplex)
     by_coordinates = isinstance(gradient, ClipCoordinate | ClipResidual | Shrink)

@@ -40,7 +40,15 @@ from dpdist.central.linear.high_dimensional import (
     is_split,
     rho_of,
 )
-from dpdist.central.linear.linear_method import Combine, LinearMethod, Problem, Vector, bounded_by, need
+from dpdist.central.linear.linear_method import (
+    Combine,
+    LoopMethod,
+    Problem,
+    Vector,
+    bounded_by,
+    need,
+    need_prox,
+)
 from dpdist.constraints import ElasticNet, L1Ball, Simplex
 from dpdist.errors import BudgetError
 from dpdist.kernels.coordinate_gradients import CoordinateMap
@@ -48,7 +56,7 @@ from dpdist.kernels.truncation import ScalarMap
 from dpdist.method import DECIDED, Line, Oracle, Public
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.selection import ExponentialMechanism
-from dpdist.queries.coordinate_gradients import State
+from dpdist.queries.coordinate_gradient_sums import State
 from dpdist.solvers.loops import drive, frank_wolfe
 
 WIDTHS = 2.0
@@ -64,7 +72,7 @@ FAILURE = 0.05
 
 
 @dataclass(frozen=True)
-class FrankWolfe(LinearMethod):
+class FrankWolfe(LoopMethod):
     """Every round moves towards a privately chosen vertex.
 
     Rounds, from public numbers: with all rows, ``(kappa n curvature sqrt(rho/2) / (c R ln(2 d n)))^(2/3)``, between 10
@@ -75,8 +83,12 @@ class FrankWolfe(LinearMethod):
     Parameters
     ----------
     n_rounds : int, optional
-    combine : {"auto", "last", "tail-average"}
-        What is returned: the last iterate, or the mean of the last ones (the default).
+    combine : {"auto", "last", "tail-average", "random"}
+        What is returned: the last iterate; the mean of the last ones (the default); or one whose number is drawn before
+        the rows are read, the start among them.
+    start : sequence of float, optional
+        Public point of the set where it begins: the coefficients, and last the intercept if there is one (whose weight
+        belongs to the set). The first step leaves a third of it. Default: 0, or the centre of a simplex.
 
     Attributes
     ----------
@@ -96,11 +108,20 @@ class FrankWolfe(LinearMethod):
     split: bool = field(default=False, kw_only=True, repr=False, metadata=DECIDED)
     tail: float = field(default=0.0, kw_only=True, repr=False, metadata=DECIDED)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.combine == "min-noisy":
+            raise BudgetError(
+                "combine='min-noisy' compares released gradients, and FrankWolfe releases which vertex it goes to, and "
+                "no gradient: use 'last', 'tail-average' or 'random', or solver='gradient'"
+            )
+
     def decide(self, public: Public, statement: Problem) -> Self:
         problem = bounded_by(statement, self.name, *COORDINATEWISE)
         split = is_split(problem, self.name)
         need(problem, "constraint")
         radius = _radius(problem)
+        need_prox(problem, self.name)
         _check_penalty(problem)
 
         def scale(unit: ScalarMap) -> float:
@@ -111,7 +132,7 @@ class FrankWolfe(LinearMethod):
         parts = split or problem.budget.delta == 0
         n_rounds = self.n_rounds or (_rounds_of_parts if parts else _rounds)(problem, bounded)
         check_rounds(problem, split, n_rounds)
-        tail = 0.0 if self.combine == "last" else TAIL
+        tail = TAIL if self.combine in ("auto", "tail-average") else 0.0
         return self._with(public, problem, n_rounds=n_rounds, bounded=bounded, split=split, tail=tail)
 
     def lines(self) -> Sequence[Line]:
@@ -126,6 +147,7 @@ class FrankWolfe(LinearMethod):
         problem, size = self.problem, self.problem.n_parameters
         constraint = problem.constraint
         assert isinstance(constraint, L1Ball | Simplex)
+        pick = oracle.drawn(f"iterate of {target}", self.rounds) if self.combine == "random" else None
         query = gradient_query(problem, self.bounded, target)
         per_round = problem.n_rows / (self.rounds if self.split else 1)
         rounds = itertools.count()
@@ -137,8 +159,13 @@ class FrankWolfe(LinearMethod):
             chosen = oracle.ask(self._line(next(rounds)), State(oracle.visit(w), anchor), query)
             return constraint.vertex(int(chosen[0]), size)
 
-        start = np.zeros(size) if isinstance(constraint, L1Ball) else np.full(size, constraint.total / size)
-        return drive(frank_wolfe(start, self.rounds, self.tail), vertex)
+        first = self._first(problem.intercept)
+        if self.start is None and isinstance(constraint, Simplex):
+            first = np.full(size, constraint.total / size)
+        return drive(frank_wolfe(first, self.rounds, self.tail, pick), vertex)
+
+    def _in_set(self, point: Vector) -> Vector:
+        return point
 
     def expected_error(self, plan: Plan) -> float | None:
         """What the selections lose at most on average, ``Rg ln(2 d) / eps0`` with range sensitivity ``Rg``.

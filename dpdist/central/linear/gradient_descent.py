@@ -15,8 +15,17 @@ from typing import ClassVar, Self
 import numpy as np
 
 from dpdist.central.linear.bounding import All, ClipNorm, Sample
-from dpdist.central.linear.linear_method import Combine, LinearMethod, Problem, Vector, bounded_by, need, reads
-from dpdist.constraints import proximal
+from dpdist.central.linear.linear_method import (
+    Combine,
+    LoopMethod,
+    Problem,
+    Vector,
+    bounded_by,
+    need,
+    need_prox,
+    reads,
+)
+from dpdist.constraints import largest_norm, proximal
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS
@@ -25,8 +34,8 @@ from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.accounting.releases import Poisson
 from dpdist.privacy.mechanisms.additive import Gaussian, Mechanism
-from dpdist.queries.gradients import GradientSum, LargestEigenvalue
-from dpdist.solvers.loops import drive, nesterov_momentum, prox_gradient
+from dpdist.queries.gradient_sums import GradientSum, LargestEigenvalue
+from dpdist.solvers.loops import SHORTEST, drive, nesterov_momentum, prox_gradient
 
 SMOOTHNESS_SHARE = 0.01
 """Share of mu^2 that pays for the private smoothness."""
@@ -40,6 +49,17 @@ def needs_delta(problem: Problem) -> None:
         raise BudgetError(
             "gradients are released with Gaussian noise, which needs delta > 0: pass delta, far below 1/n_rows, "
             "for example delta=1e-6"
+        )
+
+
+def check_curvature(problem: Problem) -> None:
+    """Refuse a smooth penalty that is asked where the range of its curvature does not hold."""
+    reach = getattr(problem.smooth_penalty, "radius", math.inf)
+    if math.isfinite(reach) and not largest_norm(problem.constraint, problem.n_features) <= reach:
+        raise BudgetError(
+            f"penalty={problem.penalty!r} knows its curvature on the ball of radius {reach:g}, and the constraint "
+            f"{problem.constraint!r} does not keep the coefficients there: pass constraint=L2Ball({reach:g}), or give "
+            "the penalty a larger radius"
         )
 
 
@@ -113,7 +133,7 @@ class Smoothness:
 
 
 @dataclass(frozen=True)
-class ClippedDescent(LinearMethod):
+class ClippedDescent(LoopMethod):
     """Gradient descent with clipped gradients, on all rows (dp-gd) or, with ``rows="sample"``, on samples (dp-sgd).
 
     Rounds: 10 full gradients where ``n mu / sqrt(d) < 3000``, else 30; sampled 200.
@@ -123,9 +143,14 @@ class ClippedDescent(LinearMethod):
     n_rounds : int, optional
     step_size : float, optional
         Public step size. Default: from a privately released smoothness (1 % of the budget).
-    combine : {"auto", "last", "tail-average"}
-        What is returned: the last iterate or the mean of the last half. ``"auto"`` is the last one for ``rows="all"``
-        and the mean for ``rows="sample"``.
+    combine : {"auto", "last", "tail-average", "random", "min-noisy"}
+        What is returned: the last iterate; the mean of the last half; one whose number is drawn before the rows are
+        read (from the name of the run, so that one which is taken up again returns the same); or the one at which the
+        smallest gradient was released (the smallest gradient mapping where there is a set or a proximal step): the
+        start may be the answer of the last two. ``"auto"`` is the last one for ``rows="all"`` and the mean for
+        ``rows="sample"``.
+    start : sequence of float, optional
+        Public point where it begins: the coefficients, and last the intercept if there is one. Default: 0.
 
     Attributes
     ----------
@@ -148,6 +173,9 @@ class ClippedDescent(LinearMethod):
 
     def decide(self, public: Public, statement: Problem) -> Self:
         problem = bounded_by(statement, self.name, ClipNorm)
+        if self.accelerated:
+            need_prox(problem, self.name)
+        check_curvature(problem)
         sampled = self.sampled(problem)
         needs_delta(problem)
         need(problem, "row_norm")
@@ -183,22 +211,33 @@ class ClippedDescent(LinearMethod):
 
     def solution(self, oracle: Oracle, target: int | None) -> Vector:
         query = norm_gradient(self.problem, target)
+        pick = self.picked(oracle, target)
         step = self.step_size or self._step(oracle)
-        return self.descend(step, lambda w: oracle.ask("gradient", oracle.visit(w), query) / self.expected_rows)
 
-    def descend(self, step: float, mean_gradient: Callable[[Vector], Vector]) -> Vector:
-        """The loop, from 0."""
-        problem = self.problem
+        def mean_gradient(w: Vector) -> Vector:
+            return oracle.ask("gradient", oracle.visit(w), query) / self.expected_rows
+
+        return self.descend(step, mean_gradient, self._first(self.problem.intercept), pick)
+
+    def picked(self, oracle: Oracle, target: int | None) -> int | None:
+        """Which iterate is returned, where it is a single one but the last."""
+        if self.combine == "min-noisy":
+            return SHORTEST
+        return oracle.drawn(f"iterate of {target}", self.rounds) if self.combine == "random" else None
+
+    def descend(
+        self, step: float, mean_gradient: Callable[[Vector], Vector], first: Vector, pick: int | None
+    ) -> Vector:
+        """The loop; the gradient of a smooth penalty is public, and added to what was released."""
+        problem, smooth, d = self.problem, self.problem.smooth_penalty, self.problem.n_features
+
+        def gradient(w: Vector) -> Vector:
+            g = mean_gradient(w)
+            return g if smooth is None else np.concatenate([g[:d] + smooth.gradient(w[:d]), g[d:]])
+
         momentum = nesterov_momentum(step, problem.strong_convexity, self.rounds) if self.accelerated else 0.0
-        loop = prox_gradient(
-            np.zeros(problem.n_parameters),
-            proximal(problem.penalty, problem.constraint, problem.n_features),
-            step,
-            self.rounds,
-            momentum,
-            self.tail,
-        )
-        return drive(loop, mean_gradient)
+        prox = proximal(problem.proximal_penalty, problem.constraint, d)
+        return drive(prox_gradient(first, prox, step, self.rounds, momentum, self.tail, pick), gradient)
 
     def expected_error(self, plan: Plan) -> float | None:
         """Excess that is due to the noise, for rows that are equally long in all directions.
@@ -217,7 +256,7 @@ class ClippedDescent(LinearMethod):
 
     def _step(self, oracle: Oracle) -> float:
         """1/L; a quarter of it for sampled rows, whose gradients vary."""
-        return (1.0 if self.rate is None else 0.25) / self.smoothness.of(oracle)
+        return (1.0 if self.rate is None else 0.25) / (self.smoothness.of(oracle) + self.problem.penalty_curvature)
 
 
 class AcceleratedGradient(ClippedDescent):

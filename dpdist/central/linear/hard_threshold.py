@@ -39,7 +39,7 @@ from dpdist.central.linear.high_dimensional import (
     is_split,
     rho_of,
 )
-from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, reads
+from dpdist.central.linear.linear_method import LoopMethod, Problem, Vector, bounded_by, need, need_prox, reads
 from dpdist.constraints import L1Ball, L2Ball, hard_threshold, proximal
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS, check_count
@@ -50,7 +50,7 @@ from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian
 from dpdist.privacy.mechanisms.peeling import LaplacePeel, Peel
-from dpdist.queries.coordinate_gradients import State
+from dpdist.queries.coordinate_gradient_sums import State
 from dpdist.solvers.loops import drive, hard_threshold_descent
 
 WIDTHS = 3.0
@@ -58,7 +58,7 @@ WIDTHS = 3.0
 
 
 @dataclass(frozen=True)
-class HardThresholding(LinearMethod):
+class HardThresholding(LoopMethod):
     """A gradient step, after which only ``n_nonzero`` coefficients are kept.
 
     It is `PeelingDescent` where single coordinates are bounded, `NoisyThresholding` with ``gradient="norm"``.
@@ -69,6 +69,9 @@ class HardThresholding(LinearMethod):
         Public number of coefficients that may differ from 0. Required.
     step_size : float, optional
         Public step size. Default: from the curvature of the loss and the public size of a row or a feature.
+    start : sequence of float, optional
+        Public point where it begins, with at most ``n_nonzero`` numbers that are not 0: the coefficients, and last the
+        intercept if there is one. Default: 0.
 
     Attributes
     ----------
@@ -90,10 +93,21 @@ class HardThresholding(LinearMethod):
 
     def decide(self, public: Public, statement: Problem) -> HardThresholding:
         problem = bounded_by(statement, self.name, *self._gradients(statement))
+        need_prox(problem, self.name)
         if self.n_kept > problem.n_parameters:
             raise BudgetError(f"n_nonzero={self.n_kept} exceeds the number of coefficients, {problem.n_parameters}")
         kind = NoisyThresholding if isinstance(problem.gradient, ClipNorm) else PeelingDescent
-        return kind(self.n_rounds, self.step_size, self.n_nonzero, reason=self.reason)._decided(problem)
+        same = kind(self.n_rounds, self.step_size, self.n_nonzero, start=self.start, reason=self.reason)
+        return same._decided(problem)
+
+    def _check_start(self) -> None:
+        super()._check_start()
+        used = int(np.count_nonzero(self._first(0.0)))
+        if used > self.n_kept:
+            raise BudgetError(
+                f"start={self._shown_start} has {used} numbers that are not 0, and n_nonzero={self.n_kept}: keep the "
+                "largest of them, or raise n_nonzero"
+            )
 
     @property
     def n_kept(self) -> int:
@@ -174,15 +188,15 @@ class PeelingDescent(HardThresholding):
         problem = self.problem
         query = gradient_query(replace(problem, intercept=self.constant), self.bounded, target)
         per_step = problem.n_rows / (self.rounds if self.split else 1) / self.step
-        prox = proximal(problem.penalty, problem.constraint, problem.n_features)
+        prox = proximal(problem.proximal_penalty, problem.constraint, problem.n_features)
         rounds = itertools.count()
 
         def step(w: Vector) -> Vector:
             oracle.visit(self._stored(w))
             return oracle.ask(self._line(next(rounds)), State(w, per_step * w), query) / per_step
 
-        start = np.zeros(problem.n_parameters)
-        return self._stored(drive(hard_threshold_descent(start, self.rounds, lambda u: prox(u, self.step)), step))
+        loop = hard_threshold_descent(self._first(self.constant), self.rounds, lambda u: prox(u, self.step))
+        return self._stored(drive(loop, step))
 
     def expected_error(self, plan: Plan) -> float | None:
         """Excess that is due to the noise of the values kept, for features of the usual size.
@@ -239,13 +253,13 @@ class NoisyThresholding(HardThresholding):
     def solution(self, oracle: Oracle, target: int | None) -> Vector:
         problem = self.problem
         n_nonzero, query = self.n_kept, norm_gradient(problem, target)
-        prox = proximal(problem.penalty, problem.constraint, problem.n_features)
+        prox = proximal(problem.proximal_penalty, problem.constraint, problem.n_features)
 
         def step(w: Vector) -> Vector:
             g = oracle.ask("gradient", oracle.visit(w), query) / problem.n_rows
             return hard_threshold(w - self.step * g, n_nonzero)
 
-        loop = hard_threshold_descent(np.zeros(problem.n_parameters), self.rounds, lambda u: prox(u, self.step))
+        loop = hard_threshold_descent(self._first(problem.intercept), self.rounds, lambda u: prox(u, self.step))
         return drive(loop, step)
 
     def expected_error(self, plan: Plan) -> float | None:

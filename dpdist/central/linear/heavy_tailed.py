@@ -31,7 +31,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from dpdist.central.linear.bounding import ClipNorm, Shrink, Trim
-from dpdist.central.linear.gradient_descent import ClippedDescent, needs_delta
+from dpdist.central.linear.gradient_descent import ClippedDescent, check_curvature, needs_delta
 from dpdist.central.linear.high_dimensional import COORDINATEWISE, bounded_gradient, feature_square
 from dpdist.central.linear.linear_method import Problem, Vector, bounded_by
 from dpdist.engine.query import Query
@@ -44,8 +44,8 @@ from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.additive import Gaussian, Mechanism
 from dpdist.privacy.mechanisms.smooth_sensitivity import ArsinhNormal
-from dpdist.queries.coordinate_gradients import CoordinateGradientSum
-from dpdist.queries.gradients import GradientSum
+from dpdist.queries.coordinate_gradient_sums import CoordinateGradientSum
+from dpdist.queries.gradient_sums import GradientSum
 from dpdist.queries.robust_sums import TrimmedGradientSum
 
 BOUNDED = tuple(kind for kind in COORDINATEWISE if kind is not Shrink)
@@ -154,11 +154,13 @@ class RobustDescent(ClippedDescent):
 
     def decide(self, public: Public, statement: Problem) -> Self:
         problem = bounded_by(statement, self.name, ClipNorm, Trim, *BOUNDED)
+        check_curvature(problem)
         sampled = self.sampled(problem)
         needs_delta(problem)
         square = feature_square(problem, WIDTHS)
         constant = min(math.sqrt(square), problem.intercept) if problem.intercept else 0.0
-        step = self.step_size or STEP / (problem.loss.curvature_bound * square + problem.strong_convexity)
+        own = max(problem.strong_convexity, problem.penalty_curvature)
+        step = self.step_size or STEP / (problem.loss.curvature_bound * square + own)
         n_rounds = self.n_rounds or (5 if sampled.rate is None else 200)
         size = problem.n_parameters
         mechanism: Mechanism = ArsinhNormal(size) if isinstance(problem.gradient, Trim) else Gaussian()
@@ -220,7 +222,8 @@ class RobustDescent(ClippedDescent):
             oracle.visit(self._stored(w))
             return np.clip(oracle.ask("gradient", w, query) / divisor, -limit, limit)
 
-        return self._stored(self.descend(self.step, mean_gradient))
+        pick = self.picked(oracle, target)
+        return self._stored(self.descend(self.step, mean_gradient, self._first(self.constant), pick))
 
     def expected_error(self, plan: Plan) -> float | None:
         """Excess that is due to the noise, for features of the usual size.
@@ -262,9 +265,14 @@ class GradientDescent(ClippedDescent):
     step_size : float, optional
         Public step size. Default: from a privately released smoothness (1 % of the budget), or from the public guess
         that features have mean square 1 (``feature_bound / 3`` squared) where rows are not bounded.
-    combine : {"auto", "last", "tail-average"}
-        What is returned: the last iterate or the mean of the last half. ``"auto"`` is the last one for ``rows="all"``
-        and the mean for ``rows="sample"``.
+    combine : {"auto", "last", "tail-average", "random", "min-noisy"}
+        What is returned: the last iterate; the mean of the last half; one whose number is drawn before the rows are
+        read (from the name of the run, so that one which is taken up again returns the same); or the one at which the
+        smallest gradient was released (the smallest gradient mapping where there is a set or a proximal step): the
+        start may be the answer of the last two. ``"auto"`` is the last one for ``rows="all"`` and the mean for
+        ``rows="sample"``.
+    start : sequence of float, optional
+        Public point where it begins: the coefficients, and last the intercept if there is one. Default: 0.
     """
 
     tag: ClassVar[str] = "GradientDescent"
@@ -274,4 +282,5 @@ class GradientDescent(ClippedDescent):
         clipped = isinstance(gradient, ClipNorm)
         plain = clipped and (statement.second_moment is None or gradient.clip_norm is not None)  # type: ignore[attr-defined]
         kind = ClippedDescent if plain else RobustDescent
-        return kind(self.n_rounds, self.step_size, self.combine, reason=self.reason).decide(public, statement)
+        same = kind(self.n_rounds, self.step_size, self.combine, start=self.start, reason=self.reason)
+        return same.decide(public, statement)

@@ -31,7 +31,7 @@ from dpdist.kernels.coordinate_gradients import CoordinateMap, Residual
 from dpdist.kernels.truncation import HardClip, ScalarMap, SmoothTruncation, SoftTruncation
 from dpdist.privacy.accounting.closed_forms import rho_for
 from dpdist.privacy.budget import Neighbours
-from dpdist.queries.coordinate_gradients import CoordinateGradientSum, Shifted
+from dpdist.queries.coordinate_gradient_sums import CoordinateGradientSum, Shifted
 
 COORDINATEWISE = (ClipResidual, Shrink, ClipCoordinate, Truncate, SmoothTruncate)
 """The gradients that bound single coordinates; the first is the default."""

@@ -1,13 +1,14 @@
 """What a user of the linear estimators states, and what their methods share.
 
 A `Problem` holds the losses, sets and public bounds; a `LinearMethod` decides from it what will be released, and turns
-releases into the solution of one or several binary problems.
+releases into the solution of one or several binary problems. A `LoopMethod` goes from point to point, and may be told
+where to begin.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -15,18 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.central.linear.bounding import All, Gradient, Rows
-from dpdist.constraints import Constraint, Penalty
+from dpdist.constraints import Constraint, Penalty, SmoothPenalty, is_proximal, is_smooth
 from dpdist.errors import BudgetError, MissingBound
-from dpdist.estimators.parameters import BOUNDS, check_bound, check_count
+from dpdist.estimators.parameters import BOUNDS, check_bound, check_count, public_vector
 from dpdist.identity import ADDED
 from dpdist.losses import Loss
 from dpdist.method import DECIDED, Method, Oracle, Public
 from dpdist.privacy.budget import Budget, Neighbours
 
 Vector = NDArray[np.float64]
-Combine = Literal["auto", "last", "tail-average"]
+Combine = Literal["auto", "last", "tail-average", "random", "min-noisy"]
 ALL = All()
-COMBINE = ("auto", "last", "tail-average")
+COMBINE = ("auto", "last", "tail-average", "random", "min-noisy")
+INSIDE = 1e-9
+"""Relative distance from a set that counts as rounding."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Problem:
 
     public: Public
     loss: Loss
-    penalty: Penalty | None
+    penalty: Penalty | SmoothPenalty | None
     constraint: Constraint | None
     n_problems: int = 1
     intercept: float = 0.0
@@ -85,9 +88,27 @@ class Problem:
         return self.n_features + (self.intercept > 0)
 
     @property
+    def proximal_penalty(self) -> Penalty | None:
+        """The penalty, if it has a proximal step."""
+        return self.penalty if is_proximal(self.penalty) else None
+
+    @property
+    def smooth_penalty(self) -> SmoothPenalty | None:
+        """The penalty, if all that it has is a gradient."""
+        return self.penalty if is_smooth(self.penalty) and not is_proximal(self.penalty) else None
+
+    @property
     def strong_convexity(self) -> float:
         """Of the penalty, which is all that is known of the objective."""
-        return self.penalty.strong_convexity if self.penalty is not None else 0.0
+        if self.smooth_penalty is not None:
+            return max(0.0, self.smooth_penalty.curvature_range[0])
+        return self.proximal_penalty.strong_convexity if self.proximal_penalty is not None else 0.0
+
+    @property
+    def penalty_curvature(self) -> float:
+        """What the penalty adds to the curvature that steps have to respect; a proximal step takes care of its own."""
+        low, high = (0.0, 0.0) if self.smooth_penalty is None else self.smooth_penalty.curvature_range
+        return max(high, -low)
 
 
 @dataclass(frozen=True)
@@ -144,11 +165,85 @@ class LinearMethod(Method):
         return {"solutions": np.array([self.solution(oracle, t) for t in (range(n) if n > 1 else [None])])}
 
 
+@dataclass(frozen=True)
+class LoopMethod(LinearMethod):
+    """A solver that goes from point to point.
+
+    Parameters
+    ----------
+    n_rounds : int, optional
+    start : sequence of float, optional
+        Public point where it begins: the coefficients, and last the intercept if there is one; with several classes
+        all of them begin there. Default: 0.
+    """
+
+    start: Sequence[float] | None = field(default=None, kw_only=True, metadata=ADDED)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.start is not None:
+            object.__setattr__(self, "start", public_vector("start", self.start))
+
+    def _with(self, public: Public, statement: Any, **choices: Any) -> Self:
+        decided = super()._with(public, statement, **choices)
+        decided._check_start()
+        return decided
+
+    def _check_start(self) -> None:
+        """Refuse a point that is none of the problem's, or is outside of its set."""
+        problem = self.problem
+        if self.start is None:
+            return
+        if len(self.start) != problem.n_parameters:
+            last = ", the intercept last" if problem.intercept else " (there is no intercept)"
+            raise BudgetError(
+                f"start must have {problem.n_parameters} numbers, one for each of the {problem.n_features} "
+                f"coefficients{last}, got {len(self.start)}"
+            )
+        point = self._in_set(self._first(problem.intercept))
+        if problem.constraint is None:
+            return
+        away = float(np.linalg.norm(point - problem.constraint.project(point)))
+        if not away <= INSIDE * float(np.linalg.norm(point)):
+            raise BudgetError(
+                f"start={self._shown_start} is outside of the constraint, {away:.3g} from {problem.constraint!r}: "
+                "begin at a point of the set (its project() gives the nearest one), or leave start out"
+            )
+
+    def _in_set(self, point: Vector) -> Vector:
+        """The part of a point that the constraint is on."""
+        return point[: self.problem.n_features]
+
+    def _first(self, constant: float) -> Vector:
+        """Where the loop begins: coefficients, then the weight of the constant feature of that size, if it has one."""
+        if self.start is None:
+            return np.zeros(self.problem.n_parameters)
+        point = np.array(self.start)
+        if constant:
+            point[-1] /= constant
+        return point
+
+    @property
+    def _shown_start(self) -> str:
+        numbers = [f"{number:.6g}" for number in self.start or ()]
+        return f"[{', '.join(numbers[:6])}{', ...' if len(numbers) > 6 else ''}]"
+
+
 def need(problem: Problem, *names: str) -> None:
     """Refuse a method whose public bounds are not declared."""
     for name in names:
         if getattr(problem, name) is None:
             raise MissingBound(f"{name} is missing: {BOUNDS[name]}")
+
+
+def need_prox(problem: Problem, solver: str) -> None:
+    """Refuse a penalty that a solver could only take the gradient of, where its proof needs a proximal step."""
+    if problem.smooth_penalty is not None:
+        raise BudgetError(
+            f"solver={solver!r} needs a penalty with a proximal step, such as ElasticNet(1e-4), and "
+            f"penalty={problem.penalty!r} has a gradient only: use solver='gradient', which adds that to what was "
+            "released"
+        )
 
 
 def bounded_by(problem: Problem, solver: str, default: type[Gradient], *others: type[Gradient]) -> Problem:

@@ -28,10 +28,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpdist.central.linear.automatic import SOLVERS, automatic
 from dpdist.central.linear.bounding import GRADIENTS, ROWS, Gradient, Rows
 from dpdist.central.linear.linear_method import LinearMethod, Problem
-from dpdist.constraints import Constraint, Penalty
+from dpdist.constraints import Constraint, Penalty, SmoothPenalty, is_proximal, is_smooth
 from dpdist.data import Dataset
 from dpdist.engine.shards import Prepare
-from dpdist.errors import DataError
+from dpdist.errors import BudgetError, DataError
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
 from dpdist.estimators.parameters import check_bound, check_offers
@@ -47,6 +47,22 @@ def _takes_signs(model: Minimizer) -> bool:
     return loss is not None and loss.labels == "signs"
 
 
+def _check_penalty(penalty: Any) -> None:
+    """Refuse what is no penalty: it takes a proximal step or, with a range of its curvature, a gradient."""
+    if isinstance(penalty, type) or not (is_proximal(penalty) or is_smooth(penalty)):
+        raise BudgetError(
+            "penalty must have a proximal step (a method prox, as ElasticNet(1e-4) has) or be smooth (value, gradient, "
+            f"hessian and curvature_range, as GemanMcClure(0.1) has); got {penalty!r}"
+        )
+    if is_smooth(penalty) and not is_proximal(penalty):
+        low, high = penalty.curvature_range
+        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+            raise BudgetError(
+                f"penalty={penalty!r}: its curvature_range must be two finite numbers, the least and the largest "
+                f"curvature that there is, got {low!r} and {high!r}; steps rest on them"
+            )
+
+
 @dataclass(eq=False, repr=False)
 class Minimizer(Estimator):
     """Minimise a private mean loss of a linear predictor.
@@ -56,8 +72,9 @@ class Minimizer(Estimator):
     loss : str or Loss, default "logistic"
         ``"logistic"``, ``"squared"``, ``"huber"``, ``"smoothed-hinge"`` or any `dpdist.losses.Loss`. Those for two
         classes (logistic, smoothed-hinge) take labels -1 and +1; a row with another label counts as empty.
-    penalty : Penalty, optional
-        For example ``ElasticNet(1e-4)``; public, hence free. Not applied to the intercept.
+    penalty : Penalty or SmoothPenalty, optional
+        For example ``ElasticNet(1e-4)``, or ``GemanMcClure(0.1)``, which is smooth and not convex, so that
+        ``solver="gradient"`` adds its gradient to what was released. Public, hence free. Not applied to the intercept.
     constraint : Constraint, optional
         For example ``L2Ball(10.0)``.
     solver : str or LinearMethod, default "auto"
@@ -141,7 +158,7 @@ class Minimizer(Estimator):
 
     offers: ClassVar[Mapping[str, Offered]] = {"solver": SOLVERS, "gradient": GRADIENTS, "rows": ROWS}
     loss: str | Loss = "logistic"
-    penalty: Penalty | None = None
+    penalty: Penalty | SmoothPenalty | None = None
     constraint: Constraint | None = None
     _: KW_ONLY
     solver: str | LinearMethod = "auto"
@@ -229,7 +246,7 @@ class Minimizer(Estimator):
     def _loss(self) -> Loss:
         return by_name(self.loss) if isinstance(self.loss, str) else self.loss
 
-    def _penalty(self, solver: LinearMethod | None) -> Penalty | None:
+    def _penalty(self, solver: LinearMethod | None) -> Penalty | SmoothPenalty | None:
         return self.penalty
 
     def _prepare_labels(self, stored: str) -> Prepare:
@@ -245,6 +262,6 @@ class Minimizer(Estimator):
         for name, offered in self.offers.items():
             chosen(name, getattr(self, name), offered, auto=name != "rows")
         if self.penalty is not None:
-            check_offers("penalty", self.penalty, "prox", "ElasticNet(1e-4)")
+            _check_penalty(self.penalty)
         if self.constraint is not None:
             check_offers("constraint", self.constraint, "project", "L2Ball(10.0)")

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self, cast
 
 from dpdist.central.linear.bounding import All, ClipNorm
 from dpdist.central.linear.gradient_descent import Smoothness, needs_delta, norm_gradient
-from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, reads
+from dpdist.central.linear.linear_method import LoopMethod, Problem, Vector, bounded_by, need, need_prox, reads
 from dpdist.constraints import ElasticNet, Mirror
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError
@@ -65,7 +65,7 @@ class L1Smoothness(Smoothness):
 
 
 @dataclass(frozen=True)
-class MirrorDescent(LinearMethod):
+class MirrorDescent(LoopMethod):
     """Mirror steps (dp-md).
 
     Rounds: where the bound on the excess balances noise and remaining error, at most 500.
@@ -85,6 +85,10 @@ class MirrorDescent(LinearMethod):
     n_rounds : int, optional
     step_size : float, optional
         Public step size. Default: from a privately released smoothness (1 % of the budget).
+    start : sequence of float, optional
+        Public point of the set where it begins: the coefficients, and last the intercept if there is one. On an l1 ball
+        or a simplex, inside of it: its steps multiply weights, and a weight of 0 stays 0. Default: that of the set's
+        geometry, 0 or the centre of a simplex.
     """
 
     tag, name = "MirrorDescent", "mirror"
@@ -99,6 +103,7 @@ class MirrorDescent(LinearMethod):
         needs_delta(problem)
         need(problem, "row_norm", "constraint")
         check_offers("constraint", problem.constraint, "mirror", "L1Ball(10.0)")
+        need_prox(problem, self.name)
         penalty = problem.penalty
         if penalty is not None and not (isinstance(penalty, ElasticNet) and penalty.l1_ratio == 0):
             raise BudgetError(
@@ -107,7 +112,24 @@ class MirrorDescent(LinearMethod):
             )
         if not math.isfinite(problem.loss.curvature_bound):
             raise BudgetError(f"solver={self.name!r} needs a smooth loss, and {problem.loss.name} is not")
-        return self._with(public, problem, n_rounds=self.n_rounds or _rounds(problem, self.accelerated))
+        started = self._with(public, problem)
+        return replace(started, n_rounds=self.n_rounds or _rounds(problem, started.geometry, self.accelerated))
+
+    @property
+    def geometry(self) -> Mirror:
+        """Of the set, seen from the start."""
+        mirror = _mirror(self.problem)
+        return mirror if self.start is None else mirror.from_point(self._in_set(self._first(0.0)))
+
+    def _check_start(self) -> None:
+        super()._check_start()
+        try:
+            _ = self.geometry
+        except ValueError as problem:
+            raise BudgetError(
+                f"start={self._shown_start} is none for solver={self.name!r} with {self.problem.constraint!r}: "
+                f"{problem}. Begin inside of the set, leave start out, or use solver='gradient'"
+            ) from None
 
     @property
     def smoothness(self) -> Smoothness:
@@ -120,7 +142,7 @@ class MirrorDescent(LinearMethod):
         return [*smoothness.lines(), gradient]
 
     def solution(self, oracle: Oracle, target: int | None) -> Vector:
-        problem, mirror = self.problem, _mirror(self.problem)
+        problem, mirror = self.problem, self.geometry
         if self.step_size:
             curvature = mirror.radius**2 / self.step_size
         else:
@@ -133,7 +155,7 @@ class MirrorDescent(LinearMethod):
             own = problem.loss.curvature_bound * problem.intercept**2
             best = math.sqrt(mirror.width / (2 * mirror.divergence)) / problem.intercept
             square = min(best, INTERCEPT_SHARE * curvature / own)
-            mirror = mirror.with_free(math.sqrt(square))
+            mirror = mirror.with_free(math.sqrt(square), float(self._first(problem.intercept)[-1]))
             curvature += square * own
         query = norm_gradient(problem, target)
 
@@ -149,7 +171,7 @@ class MirrorDescent(LinearMethod):
 
         Fewer rounds (the cap) leave an error that has nothing to do with the noise.
         """
-        mirror = _mirror(self.problem)
+        mirror = self.geometry
         return OF_BOUND * 2 * math.sqrt(4 / 3 * mirror.divergence * mirror.width * _noise(self.problem))
 
 
@@ -176,9 +198,8 @@ def _noise(problem: Problem) -> float:
     return (sensitivity / (problem.n_rows * mu)) ** 2
 
 
-def _rounds(problem: Problem, accelerated: bool) -> int:
+def _rounds(problem: Problem, mirror: Mirror, accelerated: bool) -> int:
     assert problem.row_norm is not None
-    mirror = _mirror(problem)
     usual = problem.loss.curvature_bound * problem.row_norm**2 / math.sqrt(problem.n_features)
     curvature = mirror.radius**2 * min(usual, _smoothness(problem).worst)
     relative = curvature / _balanced(problem, mirror, 1, accelerated)

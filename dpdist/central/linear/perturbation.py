@@ -8,7 +8,7 @@ method       noise                                                              
 ============ ======================================================================= ==================================
 out-pert     Gaussian, on the minimiser: ``zeta / (D mu)`` a coordinate              with a strong penalty (1e-2)
 obj-pert     Gaussian, on the gradient: a linear term in the objective, before       else; the most accurate for smooth
-             minimising (`dpdist.privacy.mechanisms.perturbation.ObjectivePerturbation`)        losses in most cases
+             minimising (`dpdist.privacy.mechanisms.objective_perturbation`)         losses in most cases
 ============ ======================================================================= ==================================
 
 ``zeta`` is 2 G for replace-one and G for add-or-remove-one, ``G = sup|l'| * ||row||``; seed 000, section 3.1, as
@@ -34,11 +34,11 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from dpdist.central.linear.bounding import All, ClipNorm
 from dpdist.central.linear.gradient_descent import needs_delta
-from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, reads
+from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, need_prox, reads
 from dpdist.constraints import ElasticNet
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.method import Line, Oracle, Public
@@ -46,7 +46,8 @@ from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian
-from dpdist.privacy.mechanisms.perturbation import OUTPUT_SHARE, ObjectivePerturbation, UpperBound
+from dpdist.privacy.mechanisms.objective_perturbation import OUTPUT_SHARE, ObjectivePerturbation
+from dpdist.privacy.mechanisms.upper_bound import UpperBound
 from dpdist.queries.minimizers import Minimum, Objective, PerturbedMinimum, RowCount
 from dpdist.solvers.minimum import rounds_until
 
@@ -71,11 +72,21 @@ class Perturbation(LinearMethod):
         Gradient passes over all rows. Default: enough for every dataset.
     """
 
+    def __new__(cls, *args: Any, start: Any = None, **kwargs: Any) -> Self:
+        if start is not None:
+            raise BudgetError(
+                f"start={start!r:.60} has nothing to begin: {cls.__name__} releases one minimiser, which is the same "
+                "from wherever its solver begins, and how many passes are enough is proved from 0. Leave start out, or "
+                "use solver='gradient'"
+            )
+        return super().__new__(cls)
+
     def decide(self, public: Public, statement: Problem) -> Self:
         problem = bounded_by(statement, self.name, ClipNorm)
         reads(problem, self.name, All)
         needs_delta(problem)
         need(problem, "row_norm")
+        need_prox(problem, self.name)
         _check_loss(problem, self.name)
         _check_penalty(problem, self.name)
         asked = self._with(public, problem)

@@ -25,7 +25,7 @@ import numpy as np
 
 from dpdist.central.linear.bounding import All, ClipNorm, check_rate
 from dpdist.central.linear.gradient_descent import Smoothness, needs_delta, norm_gradient
-from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, reads
+from dpdist.central.linear.linear_method import LoopMethod, Problem, Vector, bounded_by, need, need_prox, reads
 from dpdist.constraints import proximal
 from dpdist.estimators.parameters import check_count
 from dpdist.method import DECIDED, Line, Oracle, Public
@@ -43,7 +43,7 @@ NOTHING = 2.0**-190
 
 
 @dataclass(frozen=True)
-class SVRG(LinearMethod):
+class SVRG(LoopMethod):
     """A full gradient for each epoch of short rounds, which start again at the last point of the one before (dp-svrg).
 
     Epochs: 6 where ``n mu / sqrt(d) >= 3000``, 4 from 1000 on, 3 below. The longer the course, the less error it
@@ -59,6 +59,8 @@ class SVRG(LinearMethod):
         Chance of each row to be in a short round.
     step_size : float, optional
         Public step size. Default: from a privately released smoothness (1 % of the budget).
+    start : sequence of float, optional
+        Public point where it begins: the coefficients, and last the intercept if there is one. Default: 0.
 
     Attributes
     ----------
@@ -88,6 +90,7 @@ class SVRG(LinearMethod):
     def decide(self, public: Public, statement: Problem) -> Self:
         problem = bounded_by(statement, self.name, ClipNorm)
         reads(problem, self.name, All)
+        need_prox(problem, self.name)
         needs_delta(problem)
         need(problem, "row_norm")
         norm_gradient(problem)  # its bounds are checked before anything is planned
@@ -146,8 +149,8 @@ class SVRG(LinearMethod):
             return oracle.ask("difference", (x, snapshot), query) / rows
 
         loop = variance_reduced(
-            np.zeros(problem.n_parameters),
-            proximal(problem.penalty, problem.constraint, problem.n_features),
+            self._first(problem.intercept),
+            proximal(problem.proximal_penalty, problem.constraint, problem.n_features),
             step,
             self.steps,
             restart=self.restarts,
@@ -174,7 +177,7 @@ class SVRGPlusPlus(SVRG):
 
     Parameters
     ----------
-    n_rounds, n_inner, batch_rate, step_size
+    n_rounds, n_inner, batch_rate, step_size, start
         As in `SVRG`; ``n_inner`` is half of the short rounds of the first epoch: 2 (below 1000: 1).
     """
 

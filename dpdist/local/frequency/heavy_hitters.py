@@ -24,12 +24,12 @@ from dpdist.data import Dataset
 from dpdist.engine.shards import Prepare
 from dpdist.errors import DataError
 from dpdist.estimators.parameters import check_between, check_count
-from dpdist.local.estimator import LocalEstimator
-from dpdist.local.method import LocalMethod, line_of
+from dpdist.local.local_estimator import LocalEstimator
+from dpdist.local.local_method import LocalMethod, line_of
 from dpdist.local.randomisers.hashing import OLH
 from dpdist.local.statistics.prefixes import CandidateProtocol, Prefix
-from dpdist.local.survey.inputs import as_given, one_column
 from dpdist.local.survey.protocol import LocalProtocol
+from dpdist.local.survey.user_values import as_given, one_column
 from dpdist.method import Oracle, Public
 from dpdist.privacy.accounting.plan import Plan
 
@@ -110,7 +110,7 @@ class HeavyHitters(LocalEstimator):
     failure : float
         About the chance that a code is found (or, in a step, a prefix is extended) that nobody has.
     epsilon, delta, fidelity
-        As in `dpdist.local.estimator.LocalEstimator`; the guarantee is pure, delta is not used.
+        As in `dpdist.local.local_estimator.LocalEstimator`; the guarantee is pure, delta is not used.
     ledger, cluster, run_id, random_state
         As in `dpdist.central.linear.minimizer.Minimizer`.
 

@@ -30,8 +30,8 @@ from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, DataError
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.parameters import check_between, check_count
-from dpdist.local.estimator import LocalEstimator
-from dpdist.local.method import LocalMethod
+from dpdist.local.local_estimator import LocalEstimator
+from dpdist.local.local_method import LocalMethod
 from dpdist.local.randomisers.frequency import (
     KRR,
     OLH,
@@ -44,9 +44,9 @@ from dpdist.local.randomisers.frequency import (
     check_chance,
 )
 from dpdist.local.statistics.categories import Category, Labelled
-from dpdist.local.survey.inputs import as_given, one_column
 from dpdist.local.survey.levels import Leveled, Levels, check_levels
 from dpdist.local.survey.protocol import LocalProtocol
+from dpdist.local.survey.user_values import as_given, one_column
 from dpdist.method import DECIDED, Method, Oracle, Public, by_name
 from dpdist.privacy.accounting.plan import Plan
 
@@ -232,7 +232,7 @@ class Histogram(LocalEstimator):
         public number that must not depend on their category. Users report at the highest level that does not
         exceed it (below the lowest one, without any information), and estimates are weighted by their precision.
     epsilon, delta, fidelity
-        As in `dpdist.local.estimator.LocalEstimator`; the guarantee is pure, delta is not used.
+        As in `dpdist.local.local_estimator.LocalEstimator`; the guarantee is pure, delta is not used.
     ledger, cluster, run_id, random_state
         As in `dpdist.central.linear.minimizer.Minimizer`.
 

@@ -33,10 +33,10 @@ from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.parameters import check_count, choice, need_bound
 from dpdist.estimators.row_maps import ClassCodes, features, targets
-from dpdist.local.estimator import LocalEstimator
 from dpdist.local.linear.generalised_linear import MODELS, GeneralisedLinear
 from dpdist.local.linear.glm_copies import CopiesProtocol, approximation_error, copies_protocol, learn
-from dpdist.local.method import LocalMethod, line_of
+from dpdist.local.local_estimator import LocalEstimator
+from dpdist.local.local_method import LocalMethod, line_of
 from dpdist.local.randomisers.vectors import best_vector
 from dpdist.local.statistics.labelled import LabelledRow
 from dpdist.local.survey.protocol import LocalProtocol
@@ -169,7 +169,7 @@ class GeneralizedLinearModel(LocalEstimator):
     label_bound : float, optional
         Public bound of the size of a label, enforced. Required but for "logistic".
     epsilon, delta, fidelity
-        As in `dpdist.local.estimator.LocalEstimator`.
+        As in `dpdist.local.local_estimator.LocalEstimator`.
     ledger, cluster, run_id, random_state
         As in `dpdist.central.linear.minimizer.Minimizer`.
 

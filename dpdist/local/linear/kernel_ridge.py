@@ -117,7 +117,7 @@ class KernelRidge(MomentRegression):
     label_bound : float
         Public bound of the size of a label, enforced. Required.
     epsilon, delta, fidelity
-        As in `dpdist.local.estimator.LocalEstimator`.
+        As in `dpdist.local.local_estimator.LocalEstimator`.
     ledger, cluster, run_id, random_state
         As in `dpdist.central.linear.minimizer.Minimizer`.
 

@@ -1,10 +1,10 @@
 """Private labels and public features: the report is a label, drawn once, and the server has the features.
 
 The guarantee covers the label only: ``P(report | y) <= e^epsilon P(report | y')`` for any two labels. So the unit of
-its plan and of its charge is a label, and an account about whole rows is not charged for it (`dpdist.privacy.units`).
-The clip is what makes it hold. Seed 000, Algorithms 5.3.42 and 5.3.45, adds noise for labels that differ by 4 C at
-most, which no assumption on the model gives: with its constants the true epsilon at nominally 1 is 12 to 62 (linear)
-and more than 1000 (with a link).
+its plan and of its charge is a label, and an account about whole rows is not charged for it
+(`dpdist.privacy.protected_units`). The clip is what makes it hold. Seed 000, Algorithms 5.3.42 and 5.3.45, adds noise
+for labels that differ by 4 C at most, which no assumption on the model gives: with its constants the true epsilon at
+nominally 1 is 12 to 62 (linear) and more than 1000 (with a link).
 
 The report of a user is a function of the run's key, so it can be read again in every pass without being drawn anew: a
 new draw per pass would be a new report, and T of them would cost T epsilon.
@@ -35,9 +35,9 @@ from dpdist.local.statistics.residuals import LinkMode
 from dpdist.local.survey.protocol import Domain, LocalProtocol, Randomiser, Statistic
 from dpdist.local.survey.reports import Reports
 from dpdist.method import Oracle, Public
+from dpdist.privacy.protected_units import LABEL, Protected
 from dpdist.privacy.randomness.bits import Bits
 from dpdist.privacy.randomness.draws import Draws
-from dpdist.privacy.units import LABEL, Protected
 from dpdist.solvers.linear import quadratic_l1
 from dpdist.solvers.sparse import refit, sparse_from_statistics, threshold_gradients
 

@@ -25,9 +25,9 @@ from dpdist.estimators.inputs import check_public_rows
 from dpdist.estimators.parameters import check_between, need_bound
 from dpdist.kernels.clip import clip_l2
 from dpdist.kernels.moments import unpack_symmetric
-from dpdist.local.estimator import LocalEstimator
 from dpdist.local.linear.noisy_moments import GaussianMoments
-from dpdist.local.method import LocalMethod
+from dpdist.local.local_estimator import LocalEstimator
+from dpdist.local.local_method import LocalMethod
 from dpdist.local.randomisers.vectors import best_vector
 from dpdist.local.statistics.feature_maps import FeatureMap, Mapped
 from dpdist.local.statistics.labelled import LabelledRow, RowAndLabel

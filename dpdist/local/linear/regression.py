@@ -153,7 +153,7 @@ class LinearRegression(MomentRegression):
     row_norm, label_bound : float
         Public bounds of the l2 norm of a row and of the size of a label, enforced. Required.
     epsilon, delta, fidelity
-        As in `dpdist.local.estimator.LocalEstimator`.
+        As in `dpdist.local.local_estimator.LocalEstimator`.
     ledger, cluster, run_id, random_state
         As in `dpdist.central.linear.minimizer.Minimizer`.
 

@@ -28,8 +28,8 @@ from typing import Any, ClassVar, Self
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.parameters import check_between, check_bound, check_count, choice
-from dpdist.local.estimator import LocalEstimator
-from dpdist.local.mean.methods import DOMAINS, METHODS, GaussianReports, MeanMethod, Records, automatic
+from dpdist.local.local_estimator import LocalEstimator
+from dpdist.local.mean.mean_methods import DOMAINS, METHODS, GaussianReports, MeanMethod, Records, automatic
 from dpdist.local.survey.levels import check_levels
 from dpdist.method import Method, Public
 from dpdist.privacy.budget import Budget
@@ -64,7 +64,7 @@ class Mean(LocalEstimator):
         own epsilon as y, a public number that must not depend on the record, and each reports at the largest level that
         is not above it. The means of the levels are weighted by the inverse of their variances.
     epsilon, delta, fidelity
-        As in `dpdist.local.estimator.LocalEstimator`.
+        As in `dpdist.local.local_estimator.LocalEstimator`.
     ledger, cluster, run_id, random_state
         As in `dpdist.central.linear.minimizer.Minimizer`.
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpdist.constraints import L1Ball
 from dpdist.kernels.clip import clip_l2
-from dpdist.local.statistics.entries import Ball
+from dpdist.local.statistics.bounded_values import Ball
 from dpdist.local.survey.protocol import Block, Domain, Statistic
 from dpdist.privacy.randomness.streams import Stream, run_key_from_seed
 from dpdist.solvers.linear import recover_l1

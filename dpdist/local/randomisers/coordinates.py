@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 from dpdist.errors import BudgetError
 from dpdist.kernels.scalar_reports import ScalarLaw, scalar_reports
 from dpdist.local.randomisers.scalars import Reporter, scalar_law
-from dpdist.local.survey.protocol import Domain, Randomiser
+from dpdist.local.survey.protocol import Domain, Sampled, SamplingRandomiser
 from dpdist.privacy.randomness.draws import Draws
 
 EPSILON_EACH = 2.5
 """With so much epsilon for each, two coordinates tell more than one."""
+COMPILED_FROM = 64
+"""So many users are worth a compiled draw; the coordinates are the same."""
 REPORTERS = ("hybrid", "one-bit", "piecewise")
 
 
 @dataclass(frozen=True)
-class SampleCoordinates(Randomiser):
+class SampleCoordinates(SamplingRandomiser):
     """Reports about k coordinates, drawn without replacement, each with ``epsilon / k``.
 
     The drawn coordinates are part of the report and know nothing of the record; given them, the report is k reports
@@ -113,12 +115,14 @@ class SampleCoordinates(Randomiser):
     def units(self) -> int:
         return self.law.units
 
-    def randomise(self, values: NDArray[Any], draws: Draws) -> NDArray[Any]:
-        words = draws.words(len(values) * self.width).reshape(len(values), self.width)
+    def sample(self, n_users: int, draws: Draws) -> Sampled:
+        words = draws.words(n_users * self.width).reshape(n_users, self.width)
+        return Sampled(_distinct(words[:, : self.k], self.size), words[:, self.k :])
+
+    def randomise_at(self, sampled: Sampled, values: NDArray[np.float64]) -> NDArray[Any]:
         reports = np.empty(len(values), self.report)
-        reports["coordinate"] = drawn = _distinct(words[:, : self.k], self.size)
-        picked = np.take_along_axis(values, drawn, axis=1)
-        reports["value"] = scalar_reports(picked, words[:, self.k :], self.law)
+        reports["coordinate"] = sampled.coordinates
+        reports["value"] = scalar_reports(values, sampled.words, self.law)
         return reports
 
     def accumulate(self, reports: NDArray[Any]) -> NDArray[np.int64]:
@@ -129,12 +133,11 @@ class SampleCoordinates(Randomiser):
         total[self.size :] = np.bincount(drawn, minlength=self.size)
         return total
 
-    def summarise(self, values: NDArray[Any], draws: Draws) -> NDArray[np.int64]:
+    def summarise_at(self, sampled: Sampled, values: NDArray[np.float64]) -> NDArray[np.int64]:
         from dpdist.kernels.sampled_coordinates import sampled_sum  # a device does without numba
 
-        words = draws.words(len(values) * self.width).reshape(len(values), self.width)
         total = np.zeros(2 * self.size, np.int64)
-        sampled_sum(values, words, *self.law, total)
+        sampled_sum(sampled.coordinates, values, sampled.words, *self.law, total)
         return total
 
     def decode(self, total: NDArray[np.float64], n_users: int) -> NDArray[np.float64]:
@@ -152,6 +155,11 @@ def _distinct(words: NDArray[np.uint64], size: int) -> NDArray[np.int64]:
     """As many different coordinates per row as there are words (Floyd; Bentley 1987)."""
     n, k = words.shape
     drawn = np.empty((n, k), np.int64)
+    if n >= COMPILED_FROM:
+        from dpdist.kernels.sampled_coordinates import distinct_coordinates  # a device does without numba
+
+        distinct_coordinates(words, size, drawn)
+        return drawn
     for i in range(k):
         last = size - k + i
         at = (((words[:, i] >> np.uint64(32)) * np.uint64(last + 1)) >> np.uint64(32)).astype(np.int64)

@@ -40,7 +40,7 @@ from dpdist.local.randomisers.hadamard import Hadamard
 from dpdist.local.randomisers.hashing import OLH
 from dpdist.local.randomisers.oracle import FrequencyOracle, SupportOracle, counts_of, odds
 from dpdist.local.randomisers.responses import krr_share, respond
-from dpdist.local.randomisers.subsets import SubsetSelection
+from dpdist.local.randomisers.subset_selection import SubsetSelection
 from dpdist.privacy.randomness.draws import Draws
 
 __all__ = ["KRR", "OLH", "ORACLES", "OUE", "SUE", "UE", "FrequencyOracle", "Hadamard", "SubsetSelection"]

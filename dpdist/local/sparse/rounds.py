@@ -28,7 +28,7 @@ from dpdist.constraints import hard_threshold
 from dpdist.errors import BudgetError
 from dpdist.estimators.parameters import check_count, choice
 from dpdist.local.linear.links import IDENTITY, Link
-from dpdist.local.method import LocalMethod
+from dpdist.local.local_method import LocalMethod
 from dpdist.local.randomisers.coordinates import SampleCoordinates
 from dpdist.local.randomisers.scalars import Reporter
 from dpdist.local.randomisers.vectors import GaussianVector, Hemisphere, best_vector

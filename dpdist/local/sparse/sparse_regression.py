@@ -40,9 +40,9 @@ from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.inputs import check_public_rows
 from dpdist.estimators.parameters import check_between, check_bound, check_count
 from dpdist.estimators.parameters import choice as one_of
-from dpdist.local.estimator import LocalEstimator
 from dpdist.local.linear.label_private import LabelLasso, LabelThresholding
 from dpdist.local.linear.links import LINKS, Link
+from dpdist.local.local_estimator import LocalEstimator
 from dpdist.local.sparse.rounds import (
     Design,
     General,
@@ -104,7 +104,7 @@ class SparseRegression(RegressorMixin, LocalEstimator):
     label_moment : (q, M), optional
         ``E |y|^(2 q) <= M`` for labels with heavy tails: sets where they are clipped, by the number of users.
     epsilon, delta, fidelity
-        As in `dpdist.local.estimator.LocalEstimator`.
+        As in `dpdist.local.local_estimator.LocalEstimator`.
     ledger, cluster, run_id, random_state
         As in `dpdist.central.linear.minimizer.Minimizer`.
 
@@ -122,7 +122,7 @@ class SparseRegression(RegressorMixin, LocalEstimator):
 
     Examples
     --------
-    >>> from dpdist.problems.sparse_designs import sparse_design
+    >>> from dpdist.problems.sparse_problems import sparse_design
     >>> data, truth = sparse_design(50_000, 16, n_nonzero=2, random_state=1)
     >>> model = SparseRegression(2, design="sign", noise_bound=0.05, epsilon=2.0, random_state=0).fit(data)
     >>> bool(np.linalg.norm(model.coef_ - truth) < 0.1), model.method_

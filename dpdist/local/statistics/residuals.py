@@ -102,9 +102,18 @@ class BoxResiduals(_Residuals):
     domain: ClassVar[Domain] = "box"
 
     def values(self, block: Block, state: Any = None) -> Floats:
-        assert self.feature_bound is not None
+        return self._products(*self._bounded(block, state))
+
+    def values_at(self, block: Block, coordinates: NDArray[np.int64], state: Any = None) -> Floats:
+        X, factors = self._bounded(block, state)
+        return self._products(np.take_along_axis(X, coordinates, axis=1), factors)
+
+    def _bounded(self, block: Block, state: Any) -> tuple[Floats, Floats]:
         X, y = bounded_rows(block["X"], block["y"], row_norm=self.row_norm, feature_bound=self.feature_bound)
-        factors = self._factors(X, y, state)
+        return X, self._factors(X, y, state)
+
+    def _products(self, X: Floats, factors: Floats) -> Floats:
+        assert self.feature_bound is not None
         X /= self.feature_bound
         X *= factors[:, None]
         return X

@@ -26,7 +26,7 @@ from dpdist.data import Dataset
 from dpdist.data.messages import NAME, open_messages, write_messages
 from dpdist.engine import progress
 from dpdist.engine.coordinator import RESIDENT_SHARE
-from dpdist.engine.pieces import cut, windows
+from dpdist.engine.pieces import cut, pieces_of
 from dpdist.engine.query import Block, Query
 from dpdist.engine.shards import Round, ShardPlan
 from dpdist.engine.workers import Workers, connect
@@ -94,7 +94,7 @@ def aggregate(survey: Survey | LocalProtocol, reports: Store, *, cluster: Any = 
 
     Examples
     --------
-    >>> from dpdist.local.statistics.entries import Box
+    >>> from dpdist.local.statistics.bounded_values import Box
     >>> from dpdist.local.randomisers.scalars import OneBit
     >>> from dpdist.local.survey.wire import encode
     >>> survey = Survey(LocalProtocol(Box(1), OneBit(1, epsilon=1.0)))
@@ -258,7 +258,7 @@ class _Server:
     def _collect(self, ask: _Ask, sums: _Sums) -> None:
         """Ask all partitions, and those that repeat reports once more."""
         wide = self._round(ask, 0, self._n).wide
-        pieces = windows(self._ranges, 0, self._n)
+        pieces = pieces_of(self._ranges, 0, self._n)
         parts: list[_Part] = []
         for start, stop in pieces:
             parts += sorted(self._ask(ask, start, stop), key=lambda part: part.first)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from dpdist.errors import BudgetError
 from dpdist.identity import tag_of
 from dpdist.privacy.accounting.cost import Cost
+from dpdist.privacy.protected_units import ALL_DATA, Protected
 from dpdist.privacy.randomness.draws import Draws
-from dpdist.privacy.units import ALL_DATA, Protected
 
 Block = Mapping[str, NDArray[Any]]
 Domain = Literal["category", "box", "ball"]
@@ -74,6 +74,23 @@ class Statistic(ABC):
         -------
         ndarray of int64, shape (m,), or of float64, shape (m, size)
         """
+
+    def values_at(self, block: Block, coordinates: NDArray[np.int64], state: Any = None) -> NDArray[np.float64]:
+        """`values` at a few coordinates of every record, bit for bit: for statistics that can do without the others.
+
+        A record is null by what it holds, not by what is looked at.
+
+        Parameters
+        ----------
+        block : mapping of str to array
+        coordinates : ndarray of int64, shape (m, k)
+        state : object
+
+        Returns
+        -------
+        ndarray of float64, shape (m, k)
+        """
+        return np.take_along_axis(self.values(block, state), coordinates, axis=1)
 
     def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
         """The mean of what the values stand for, from that of the values (scale and centre)."""
@@ -181,6 +198,45 @@ class Randomiser(ABC):
         """Which of the reports could have been sent by an honest user."""
 
 
+class Sampled(NamedTuple):
+    """What `SamplingRandomiser` draws before it looks at a record.
+
+    Parameters
+    ----------
+    coordinates : ndarray of int64, shape (m, k)
+        Where every user's value is looked at.
+    words : ndarray of uint64, shape (m, k)
+        What the reports are to be drawn with.
+    """
+
+    coordinates: NDArray[np.int64]
+    words: NDArray[np.uint64]
+
+
+class SamplingRandomiser(Randomiser):
+    """Reports about a few coordinates of a value, which are drawn first, so that no others need be computed."""
+
+    @abstractmethod
+    def sample(self, n_users: int, draws: Draws) -> Sampled:
+        """The coordinates of every user, which know nothing of the records."""
+
+    @abstractmethod
+    def randomise_at(self, sampled: Sampled, values: NDArray[np.float64]) -> NDArray[Any]:
+        """`randomise`, of the values at the sampled coordinates."""
+
+    @abstractmethod
+    def summarise_at(self, sampled: Sampled, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """`summarise`, of the values at the sampled coordinates."""
+
+    def randomise(self, values: NDArray[Any], draws: Draws) -> NDArray[Any]:
+        sampled = self.sample(len(values), draws)
+        return self.randomise_at(sampled, np.take_along_axis(values, sampled.coordinates, axis=1))
+
+    def summarise(self, values: NDArray[Any], draws: Draws) -> NDArray[np.int64]:
+        sampled = self.sample(len(values), draws)
+        return self.summarise_at(sampled, np.take_along_axis(values, sampled.coordinates, axis=1))
+
+
 @dataclass(frozen=True)
 class LocalProtocol:
     """A question to every user, and all that is done with the answers.
@@ -261,6 +317,9 @@ class LocalProtocol:
 
     def randomise(self, block: Block, draws: Draws, state: Any = None) -> NDArray[Any]:
         """The reports of the users whose records are the rows of ``block``: what a device sends."""
+        if isinstance(self.randomiser, SamplingRandomiser):
+            sampled = self.randomiser.sample(len(block[self.arrays[0]]), draws)
+            return self.randomiser.randomise_at(sampled, self.statistic.values_at(block, sampled.coordinates, state))
         return self.randomiser.randomise(self.statistic.values(block, state), draws)
 
     def accumulate(self, reports: NDArray[Any], state: Any = None) -> NDArray[np.int64]:
@@ -269,6 +328,9 @@ class LocalProtocol:
 
     def summarise(self, block: Block, draws: Draws, state: Any = None) -> NDArray[np.int64]:
         """The sum of the reports of a block of users."""
+        if isinstance(self.randomiser, SamplingRandomiser):
+            sampled = self.randomiser.sample(len(block[self.arrays[0]]), draws)
+            return self.randomiser.summarise_at(sampled, self.statistic.values_at(block, sampled.coordinates, state))
         return self.randomiser.summarise(self.statistic.values(block, state), draws)
 
     def draw_sum(self, block: Block, generator: np.random.Generator, state: Any = None) -> NDArray[np.int64]:

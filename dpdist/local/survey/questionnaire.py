@@ -32,7 +32,7 @@ FORMAT = "dpdist-survey/1"
 _MODULES = {
     "dpdist.local.survey.protocol": ("LocalProtocol",),
     "dpdist.local.statistics.categories": ("Category", "Labelled"),
-    "dpdist.local.statistics.entries": ("Ball", "Box", "Truncated", "TruncatedVector"),
+    "dpdist.local.statistics.bounded_values": ("Ball", "Box", "Truncated", "TruncatedVector"),
     "dpdist.local.statistics.feature_maps": ("Fourier", "Mapped", "Projection"),
     "dpdist.local.linear.glm_copies": ("Copies", "CopiesProtocol"),
     "dpdist.local.randomisers.coordinates": ("SampleCoordinates",),
@@ -49,7 +49,7 @@ _MODULES = {
     "dpdist.local.statistics.residuals": ("BallResiduals", "BoxResiduals", "Selected"),
     "dpdist.local.randomisers.scalars": ("GaussianScalar", "Hybrid", "LaplaceScalar", "OneBit", "Piecewise"),
     "dpdist.local.statistics.second_moments": ("JointStatistics",),
-    "dpdist.local.randomisers.subsets": ("SubsetSelection",),
+    "dpdist.local.randomisers.subset_selection": ("SubsetSelection",),
     "dpdist.local.randomisers.vectors": ("GaussianVector", "Hemisphere", "PrivUnit", "PrivUnitG"),
 }
 PARTS = MappingProxyType({name: module for module, names in _MODULES.items() for name in names})

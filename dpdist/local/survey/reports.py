@@ -20,10 +20,10 @@ from dpdist.identity import text
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.privacy.accounting.cost import Cost
 from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.protected_units import Protected
 from dpdist.privacy.randomness.bits import Bits
 from dpdist.privacy.randomness.draws import StreamDraws
 from dpdist.privacy.randomness.streams import Stream, block_size
-from dpdist.privacy.units import Protected
 
 Fidelity = Literal["report", "sum"]
 FIDELITIES = ("report", "sum")

@@ -89,7 +89,7 @@ def simulate(
 
     Examples
     --------
-    >>> from dpdist.local.statistics.entries import Box
+    >>> from dpdist.local.statistics.bounded_values import Box
     >>> from dpdist.local.randomisers.scalars import OneBit
     >>> ages = np.random.default_rng(0).uniform(20, 60, size=(50_000, 1))
     >>> protocol = LocalProtocol(Box(1, low=0.0, high=100.0), OneBit(1, epsilon=1.0))

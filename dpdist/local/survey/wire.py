@@ -108,7 +108,7 @@ def encode(survey: Survey, reports: NDArray[Any], ids: Bytes | None = None) -> B
 
     Examples
     --------
-    >>> from dpdist.local.statistics.entries import Box
+    >>> from dpdist.local.statistics.bounded_values import Box
     >>> from dpdist.local.survey.protocol import LocalProtocol
     >>> from dpdist.local.randomisers.scalars import OneBit
     >>> survey = Survey(LocalProtocol(Box(1), OneBit(1, epsilon=1.0)))

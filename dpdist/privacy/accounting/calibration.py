@@ -15,7 +15,7 @@ from dpdist.privacy.accounting.plan import Item, Plan
 from dpdist.privacy.accounting.releases import FixedSize, Poisson
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.mechanisms.reported import Reported, reported_budget
-from dpdist.privacy.units import ALL_DATA, Protected
+from dpdist.privacy.protected_units import ALL_DATA, Protected
 
 # How far below the budget epsilon may stay, relative to it; a PLD takes some 0.1 s a call.
 _TOLERANCE = {"pld": 2e-5}

@@ -23,7 +23,7 @@ from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.guarantee import Guarantee, rounded_up
 from dpdist.privacy.mechanisms.additive import Mechanism
 from dpdist.privacy.mechanisms.reported import Reported
-from dpdist.privacy.units import ALL_DATA, Protected, owner_in
+from dpdist.privacy.protected_units import ALL_DATA, Protected, owner_in
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,11 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from dpdist.errors import BudgetError
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.ledger.damage import as_written
-
-if TYPE_CHECKING:
-    from dpdist.privacy.accounting.filter import Charge
 
 
 class Sums(NamedTuple):

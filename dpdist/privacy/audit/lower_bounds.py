@@ -4,7 +4,7 @@ If few contaminated rows separate many parameters, an estimator that depends lit
 (Barber and Duchi 2014, Theorem 3; seed 003, Lemma 3 and Theorem 9). `dpdist.problems.sparse_problems.spiky_sparse`
 draws from the hard instance. Local bounds, for sparse regression, are by contraction of information (Duchi, Jordan and
 Wainwright 2018; seeds 000, section 5.3, and 004); their hard instance is
-`dpdist.problems.sparse_designs.hard_instance`.
+`dpdist.problems.sparse_problems.hard_instance`.
 """
 
 from __future__ import annotations

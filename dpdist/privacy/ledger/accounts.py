@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpdist.errors import Forgotten, LedgerError
-from dpdist.privacy.accounting.filter import Charge, Composition, Limit
+from dpdist.privacy.accounting.charge import Charge
+from dpdist.privacy.accounting.filter import Composition, Limit
 from dpdist.privacy.accounting.totals import NOTHING, Balance, Sums, charged, decoded
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.ledger import heads
@@ -25,7 +26,7 @@ from dpdist.privacy.ledger.records import (
     run_record,
 )
 from dpdist.privacy.ledger.sqlite import utc_now
-from dpdist.privacy.units import About, unit_of_account
+from dpdist.privacy.protected_units import About, unit_of_account
 
 LIMIT = """SELECT epsilon, delta, neighbours, composition, number FROM dpdist_limits
     WHERE account = ? ORDER BY number DESC LIMIT 1"""

@@ -21,7 +21,8 @@ import numpy as np
 
 from dpdist.errors import BudgetError, Forgotten, LedgerError
 from dpdist.objects import is_object_store
-from dpdist.privacy.accounting.filter import Charge, Composition, Limit, check_fits, check_suits
+from dpdist.privacy.accounting.charge import Charge
+from dpdist.privacy.accounting.filter import Composition, Limit, check_fits, check_suits
 from dpdist.privacy.accounting.totals import Balance
 from dpdist.privacy.budget import Budget, Neighbours, check_account
 from dpdist.privacy.ledger.accounts import (
@@ -38,8 +39,8 @@ from dpdist.privacy.ledger.accounts import (
 )
 from dpdist.privacy.ledger.heads import Head, Witness, advance, check_head, read_head
 from dpdist.privacy.ledger.journal import AnyJournal, Journal, ReleasedValues, RunJournal
+from dpdist.privacy.ledger.location import check_is_ledger, default_path
 from dpdist.privacy.ledger.object_journal import ObjectJournal
-from dpdist.privacy.ledger.place import check_is_ledger, default_path
 from dpdist.privacy.ledger.reader import LedgerReader
 from dpdist.privacy.ledger.records import (
     ADD_RELEASE,
@@ -68,8 +69,8 @@ from dpdist.privacy.ledger.resumption import (
 )
 from dpdist.privacy.ledger.sqlite import MEMORY, open_store, utc_now
 from dpdist.privacy.ledger.tables import SCHEMA
+from dpdist.privacy.protected_units import ROWS, About, counted, group_size
 from dpdist.privacy.tracebacks import forgetful
-from dpdist.privacy.units import ROWS, About, counted, group_size
 
 Result = TypeVar("Result")
 
@@ -192,8 +193,8 @@ class Ledger(LedgerReader):
 
         Set it before the first run. Lowering it is always sound; raising it weakens the guarantee to the new limit.
         The relation, the rule and the unit stay as they are once something has been charged. Earlier limits are kept on
-        file. ``unit`` is what the limit is about (`dpdist.privacy.units`): ``"row"``, ``"label"``, ``"answer"``, or the
-        name of an owner of rows; by default that of the dataset that is charged first.
+        file. ``unit`` is what the limit is about (`dpdist.privacy.protected_units`): ``"row"``, ``"label"``,
+        ``"answer"``, or the name of an owner of rows; by default that of the dataset that is charged first.
 
         Raises
         ------
@@ -272,7 +273,7 @@ class Ledger(LedgerReader):
             The plan's total.
         about : About, optional
             Whose data it is about: an account about another unit is charged what that is proved to cost it
-            (`dpdist.privacy.units`). Default: one row.
+            (`dpdist.privacy.protected_units`). Default: one row.
         account : str, optional
             Who pays: what all datasets about the same people share. Default: the dataset's own, of its id.
         named : bool

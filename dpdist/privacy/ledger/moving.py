@@ -32,7 +32,7 @@ from dpdist.privacy.accounting.filter import check_suits
 from dpdist.privacy.ledger.accounts import LIMITS, SET_UNIT, account_of, open_account, read_account, read_move
 from dpdist.privacy.ledger.heads import Head, advance, read_head
 from dpdist.privacy.ledger.ledger import Ledger
-from dpdist.privacy.ledger.place import is_there
+from dpdist.privacy.ledger.location import is_there
 from dpdist.privacy.ledger.postgres import is_address
 from dpdist.privacy.ledger.recall import charge_of
 from dpdist.privacy.ledger.records import RELEASES, RUN, WHOLE_RELEASE, WHOLE_RUN, check_sums, enter_journal, run_record

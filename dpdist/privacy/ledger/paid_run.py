@@ -30,11 +30,11 @@ from typing import Any
 import numpy as np
 
 from dpdist.errors import Forgotten
-from dpdist.privacy.accounting.filter import Charge
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.ledger.heads import Witness
 from dpdist.privacy.ledger.journal import AnyJournal, ReleasedValues
 from dpdist.privacy.ledger.ledger import Ledger
-from dpdist.privacy.units import ROWS, About
+from dpdist.privacy.protected_units import ROWS, About
 
 
 class PaidRun:

@@ -21,7 +21,8 @@ from fractions import Fraction
 from typing import Any
 
 from dpdist.errors import LedgerError
-from dpdist.privacy.accounting.filter import Charge, Limit
+from dpdist.privacy.accounting.charge import Charge
+from dpdist.privacy.accounting.filter import Limit
 from dpdist.privacy.accounting.totals import NOTHING, Sums, balances
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.ledger.accounts import (

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 from dpdist.errors import LedgerError
-from dpdist.privacy.accounting.filter import Charge
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.accounting.totals import Balance, Sums, balances, decoded, encoded
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.ledger.damage import as_written
@@ -106,7 +106,7 @@ class RunRecord:
 
     ``journal`` is the id of the journal that keeps its values and ``library`` the version that planned it. ``unit`` is
     what its guarantee is about, and ``group_size`` how many of these the account was charged for
-    (`dpdist.privacy.units`). None where an earlier version charged it.
+    (`dpdist.privacy.protected_units`). None where an earlier version charged it.
     """
 
     account: str

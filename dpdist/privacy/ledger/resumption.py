@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from dpdist.errors import Forgotten, LedgerError
-from dpdist.privacy.accounting.filter import TOLERANCE, Charge
+from dpdist.privacy.accounting.charge import Charge
+from dpdist.privacy.accounting.filter import TOLERANCE
 from dpdist.privacy.ledger.records import JOURNAL_PATH, ReleaseRecord, RunRecord, library, plan_in
-from dpdist.privacy.units import About, of_group
+from dpdist.privacy.protected_units import About, of_group
 
 _RESTORED = """SELECT written_at FROM dpdist_heads WHERE what = 'restore' AND number >
     (SELECT number FROM dpdist_runs WHERE run_id = ?) ORDER BY number DESC LIMIT 1"""

@@ -20,7 +20,7 @@ from dpdist import Dataset, Ledger, SampleAndAggregate
 from dpdist.central import Attention, ClippedMean
 from dpdist.central.aggregate import combine
 from dpdist.central.aggregate.combine import COMBINE
-from dpdist.central.aggregate.muted import silence
+from dpdist.central.aggregate.muted import muted
 from dpdist.data import Units
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.kernels.blocks import least_squares_blocks
@@ -218,14 +218,14 @@ def test_silence_is_for_the_threads_inside_only(capsys):
     enter, leave = threading.Barrier(2, timeout=10), threading.Event()
 
     def first():
-        with silence():
+        with muted():
             enter.wait()
             leave.wait(10)
             print("first")
 
     thread = threading.Thread(target=first)
     thread.start()
-    with silence():
+    with muted():
         enter.wait()
         print("inside")
     print("outside")

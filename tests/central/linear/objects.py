@@ -16,7 +16,7 @@ def objects(**options: Any) -> dict[str, Any]:
     refuse it.
 
     >>> objects(solver="mirror", n_rounds=4, gradient="truncate", scale=1.5, alpha=0.1)
-    {'solver': MirrorDescent(n_rounds=4, step_size=None), 'gradient': Truncate(scale=1.5), 'alpha': 0.1}
+    {'solver': MirrorDescent(n_rounds=4, start=None, step_size=None), 'gradient': Truncate(scale=1.5), 'alpha': 0.1}
     """
     for owner, offered, usual in (("solver", SOLVERS, "gradient"), ("gradient", GRADIENTS, "norm"), ("rows", ROWS, "")):
         read_by_any = {name for kind in offered.values() for name in kind.parameters()}

@@ -22,7 +22,7 @@ from dpdist.losses import Biweight
 from dpdist.privacy.audit.two_point import audit_two_point
 from dpdist.problems.linear_problems import sparse_l1
 from dpdist.problems.sparse_problems import heavy_logistic, heavy_sparse
-from dpdist.queries.coordinate_gradients import State
+from dpdist.queries.coordinate_gradient_sums import State
 from tests.central.linear.objects import objects
 from tests.central.linear.statements import problem
 
@@ -344,7 +344,9 @@ def test_a_choice_is_as_private_as_claimed(options):
 
 
 def test_a_choice_with_too_little_noise_is_caught(monkeypatch):
-    monkeypatch.setattr("dpdist.queries.coordinate_gradients.Shifted.sensitivity", lambda self, *rest: 0.5 * self.bound)
+    monkeypatch.setattr(
+        "dpdist.queries.coordinate_gradient_sums.Shifted.sensitivity", lambda self, *rest: 0.5 * self.bound
+    )
     assert audit_vertex(epsilon=1.0).epsilon_lower > 1.0
 
 

@@ -341,7 +341,7 @@ def test_wide_rows_are_streamed_in_little_memory(tmp_path):
     A thread holds a partition, reads the next one ahead and decompresses it: 4 of them at most, 32 MB for
     2 threads. A gradient per row in float64 would take 160 MB.
     """
-    from dpdist.data.schema import ArraySpec, Schema, new_id
+    from dpdist.data.dataset_schema import ArraySpec, Schema, new_id
     from dpdist.data.writing import write_group
 
     n, d = 1000, 20_000
@@ -398,7 +398,7 @@ def test_releases_are_as_private_as_claimed(options):
 
 
 def test_too_little_noise_is_caught(monkeypatch):
-    from dpdist.queries.coordinate_gradients import Shifted
+    from dpdist.queries.coordinate_gradient_sums import Shifted
 
     monkeypatch.setattr(Shifted, "sensitivity", lambda self, *rest: 0.5 * self.bound)
     rho = minimizer("squared", **{**RESIDUAL, "epsilon": 4.0, "delta": DELTA, "n_nonzero": 1}).plan(1, 1).total_rho

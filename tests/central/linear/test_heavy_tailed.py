@@ -17,7 +17,7 @@ from dpdist.kernels.clip import clip_l2
 from dpdist.kernels.truncation import SmoothTruncation, SoftTruncation
 from dpdist.losses import Squared
 from dpdist.privacy.accounting.closed_forms import gdp_mu
-from dpdist.queries.coordinate_gradients import CoordinateGradientSum
+from dpdist.queries.coordinate_gradient_sums import CoordinateGradientSum
 from dpdist.queries.robust_sums import TrimmedGradientSum
 from tests.central.linear.objects import objects
 

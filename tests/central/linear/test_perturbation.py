@@ -22,7 +22,7 @@ from dpdist.privacy.accounting.plan import Item
 from dpdist.privacy.audit.two_point import audit_two_point
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.mechanisms import additive as mechanisms
-from dpdist.privacy.mechanisms.perturbation import ObjectivePerturbation
+from dpdist.privacy.mechanisms.objective_perturbation import ObjectivePerturbation
 from dpdist.problems.linear_problems import logit
 from dpdist.queries.minimizers import Minimum, Objective, PerturbedMinimum
 from tests.central.linear.objects import objects

@@ -19,7 +19,7 @@ from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.kernels.truncation import HardClip, SmoothTruncation, SoftTruncation
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.audit.lower_bounds import sparse_mean_lower_bound
-from dpdist.problems.sparse_problems import spiky_sparse
+from dpdist.problems.mean_problems import spiky_sparse
 
 MAPS = {"truncate": SoftTruncation, "smooth-truncate": lambda s: SmoothTruncation(SMOOTH_BETA, s), "clip": HardClip}
 LAWS = {

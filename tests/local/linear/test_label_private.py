@@ -27,7 +27,7 @@ from dpdist.privacy.mechanisms.reported import Reported
 from dpdist.privacy.randomness.bits import SystemBits
 from dpdist.privacy.randomness.draws import StreamDraws
 from dpdist.privacy.randomness.streams import Stream
-from dpdist.problems.sparse_designs import sparse_design
+from dpdist.problems.sparse_problems import sparse_design
 from tests.privacy.exhibits import local_labels
 from tests.privacy.exhibits.table import EXHIBITS, audit
 

@@ -11,7 +11,7 @@ from scipy.stats import ks_2samp
 from dpdist import Dataset
 from dpdist.kernels.moments import unpack_symmetric
 from dpdist.local.linear.noisy_moments import FINENESS, GaussianMoments
-from dpdist.local.statistics.entries import Ball
+from dpdist.local.statistics.bounded_values import Ball
 from dpdist.local.statistics.labelled import RowAndLabel
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.local.survey.simulation import simulate

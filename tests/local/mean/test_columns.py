@@ -16,7 +16,7 @@ from sklearn.base import clone
 from dpdist import Dataset
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.local import Mean
-from dpdist.local.mean.methods import (
+from dpdist.local.mean.mean_methods import (
     GaussianProjected,
     GaussianReports,
     HybridReports,

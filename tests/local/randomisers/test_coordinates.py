@@ -12,7 +12,7 @@ from dpdist import Dataset
 from dpdist.errors import BudgetError
 from dpdist.local.randomisers.coordinates import SampleCoordinates
 from dpdist.local.randomisers.scalars import scalar_law
-from dpdist.local.statistics.entries import Box
+from dpdist.local.statistics.bounded_values import Box
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.local.survey.simulation import simulate
 from dpdist.privacy.ledger.ledger import Ledger

@@ -24,7 +24,7 @@ from dpdist.local.randomisers.scalars import (
     best_scalar,
     scalar_law,
 )
-from dpdist.local.statistics.entries import COMPILED_FROM, Ball, Box, Truncated, TruncatedVector
+from dpdist.local.statistics.bounded_values import COMPILED_FROM, Ball, Box, Truncated, TruncatedVector
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.privacy.accounting.closed_forms import gdp_delta
 from dpdist.privacy.randomness.draws import StreamDraws, SystemDraws
@@ -175,7 +175,7 @@ def test_a_device_needs_neither_dask_nor_numba():
     code = """
 import sys, numpy as np
 from dpdist.local.randomisers.coordinates import SampleCoordinates
-from dpdist.local.statistics.entries import Box
+from dpdist.local.statistics.bounded_values import Box
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.local.randomisers.scalars import GaussianScalar, Hybrid, LaplaceScalar
 from dpdist.privacy.randomness.draws import SystemDraws

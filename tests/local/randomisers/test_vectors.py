@@ -13,7 +13,7 @@ from scipy.stats import binomtest, ks_2samp, kstest
 from dpdist import Dataset
 from dpdist.errors import BudgetError
 from dpdist.local.randomisers.vectors import GaussianVector, Hemisphere, PrivUnit, PrivUnitG, best_vector
-from dpdist.local.statistics.entries import Ball
+from dpdist.local.statistics.bounded_values import Ball
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.local.survey.simulation import simulate
 from dpdist.privacy.accounting.closed_forms import gdp_delta

@@ -21,7 +21,7 @@ from dpdist.local.sparse.statistics import FromStatistics, WithPublicDesign
 from dpdist.local.statistics.residuals import BallResiduals, BoxResiduals, Selected, selection
 from dpdist.local.statistics.second_moments import JointStatistics
 from dpdist.local.survey.protocol import LocalProtocol
-from dpdist.problems.sparse_designs import hard_instance, sparse_design
+from dpdist.problems.sparse_problems import hard_instance, sparse_design
 
 ROWS = {
     "plain": ([1.0, -2.0, 0.5], 0.7),

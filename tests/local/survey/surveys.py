@@ -8,8 +8,8 @@ from dpdist.local.randomisers.coordinates import SampleCoordinates
 from dpdist.local.randomisers.frequency import KRR, OLH, OUE, SUE, Hadamard, SubsetSelection
 from dpdist.local.randomisers.scalars import GaussianScalar, Hybrid, LaplaceScalar, OneBit, Piecewise
 from dpdist.local.randomisers.vectors import GaussianVector, Hemisphere, PrivUnit, PrivUnitG
+from dpdist.local.statistics.bounded_values import Ball, Box
 from dpdist.local.statistics.categories import Category
-from dpdist.local.statistics.entries import Ball, Box
 from dpdist.local.statistics.second_moments import JointStatistics
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.local.survey.questionnaire import Survey

@@ -11,7 +11,7 @@ from dpdist.errors import BudgetError, DataError
 from dpdist.local import Mean
 from dpdist.local.randomisers.scalars import Hybrid, LaplaceScalar, OneBit, Piecewise
 from dpdist.local.randomisers.vectors import Hemisphere, PrivUnit, PrivUnitG
-from dpdist.local.statistics.entries import Ball, Box
+from dpdist.local.statistics.bounded_values import Ball, Box
 from dpdist.local.survey.levels import Leveled, Levels
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.privacy.randomness.draws import StreamDraws

@@ -14,8 +14,8 @@ from dpdist.kernels.truncation import HardClip
 from dpdist.local.linear.glm import Chebyshev
 from dpdist.local.randomisers.scalars import OneBit
 from dpdist.local.randomisers.vectors import GaussianVector, PrivUnit
+from dpdist.local.statistics.bounded_values import Ball, Box
 from dpdist.local.statistics.categories import Category
-from dpdist.local.statistics.entries import Ball, Box
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.local.survey.reports import Reports
 from dpdist.local.survey.simulation import simulate

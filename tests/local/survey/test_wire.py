@@ -17,8 +17,8 @@ import dpdist.local
 from dpdist.errors import DataError
 from dpdist.local.randomisers.frequency import KRR, OUE
 from dpdist.local.randomisers.scalars import OneBit
+from dpdist.local.statistics.bounded_values import Box
 from dpdist.local.statistics.categories import Category
-from dpdist.local.statistics.entries import Box
 from dpdist.local.survey.protocol import LocalProtocol, Randomiser, Statistic
 from dpdist.local.survey.questionnaire import PARTS, Survey
 from dpdist.local.survey.wire import HEADER, Verdict, checked, decode, encode, new_ids, repeated, report_bytes

@@ -21,8 +21,9 @@ from dpdist.privacy.accounting.releases import FixedSize, Poisson
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.guarantee import Guarantee
 from dpdist.privacy.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
-from dpdist.privacy.mechanisms.perturbation import ObjectivePerturbation, UpperBound
+from dpdist.privacy.mechanisms.objective_perturbation import ObjectivePerturbation
 from dpdist.privacy.mechanisms.selection import ExponentialMechanism, PermuteAndFlip
+from dpdist.privacy.mechanisms.upper_bound import UpperBound
 
 REPLACE, ADD = Neighbours.REPLACE_ONE, Neighbours.ADD_OR_REMOVE_ONE
 

@@ -20,8 +20,9 @@ from hypothesis import strategies as some
 
 from dpdist.engine.doctor_stores import examine_ledger
 from dpdist.errors import BudgetError, BudgetExceeded
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.accounting.closed_forms import gdp_mu
-from dpdist.privacy.accounting.filter import Charge, Limit, check_fits, left, total
+from dpdist.privacy.accounting.filter import Limit, check_fits, left, total
 from dpdist.privacy.accounting.totals import NOTHING, Sums, balances, decoded, encoded
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.ledger import sqlite

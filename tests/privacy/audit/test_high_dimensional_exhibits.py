@@ -19,7 +19,7 @@ from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.selection import select
 from dpdist.privacy.randomness.bits import StreamBits
 from dpdist.privacy.randomness.streams import Stream, run_key_from_seed
-from dpdist.queries.coordinate_gradients import CoordinateGradientSum
+from dpdist.queries.coordinate_gradient_sums import CoordinateGradientSum
 from tests.privacy.exhibits.high_dimensional import literal_smooth_truncation, printed_lasso_range
 
 K, RADIUS, EPSILON, GRID = 1.0, 20.0, 1.0, 2.0**-20

@@ -17,7 +17,7 @@ from dpdist.privacy.audit.sensitivity_climb import climb
 from dpdist.privacy.audit.sensitivity_fuzz import SensitivityViolation, adversarial_rows, distance_ratio
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.norms import FROBENIUS, NUCLEAR, Schatten
-from dpdist.queries.moments import HessianSum, SecondMomentSum
+from dpdist.queries.moment_sums import HessianSum, SecondMomentSum
 
 D = 3
 WILD = (np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324, 1e-200, 1e39, -0.0)

@@ -38,12 +38,12 @@ from dpdist.losses import (
 from dpdist.privacy.audit.sensitivity_fuzz import SensitivityViolation, adversarial_rows, sensitivity_fuzz
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.norms import FROBENIUS, NUCLEAR
-from dpdist.privacy.mechanisms.perturbation import ObjectivePerturbation
+from dpdist.privacy.mechanisms.objective_perturbation import ObjectivePerturbation
 from dpdist.privacy.randomness.bits import StreamBits
-from dpdist.queries.coordinate_gradients import CoordinateGradientSum, Shifted, State
-from dpdist.queries.gradients import GradientSum, LargestEigenvalue
+from dpdist.queries.coordinate_gradient_sums import CoordinateGradientSum, Shifted, State
+from dpdist.queries.gradient_sums import GradientSum, LargestEigenvalue
 from dpdist.queries.minimizers import Minimum, Objective, PerturbedMinimum, RowCount
-from dpdist.queries.moments import HessianSum, SecondMomentSum
+from dpdist.queries.moment_sums import HessianSum, SecondMomentSum
 from dpdist.queries.robust_sums import ColumnSum, TrimmedColumnSum, TrimmedGradientSum
 from dpdist.queries.smooth_losses import GradientDifference, LargestSquareSum
 

@@ -21,7 +21,7 @@ from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.audit.two_point import audit_two_point
 from dpdist.privacy.ledger.journal import RunJournal
 from dpdist.privacy.mechanisms import additive as mechanisms
-from dpdist.queries.gradients import GradientSum
+from dpdist.queries.gradient_sums import GradientSum
 from tests.central.linear.objects import objects
 
 EPSILON, DELTA = 4.0, 1e-2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpdist.privacy.mechanisms.perturbation import ObjectivePerturbation
+from dpdist.privacy.mechanisms.objective_perturbation import ObjectivePerturbation
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from dpdist.constraints import Constraint, L2Ball
 from dpdist.jobs.audit import CONFIDENCE, lower_bounds
 from dpdist.kernels.truncation import SoftTruncation
 from dpdist.privacy.accounting.closed_forms import eps_for_rho, gdp_mu
+from dpdist.privacy.mechanisms.objective_perturbation import ObjectivePerturbation
 from dpdist.privacy.mechanisms.peeling import peel
-from dpdist.privacy.mechanisms.perturbation import ObjectivePerturbation
 from dpdist.privacy.mechanisms.selection import select
 from dpdist.privacy.mechanisms.smooth_sensitivity import SMOOTH_BITS, ArsinhNormal
 from dpdist.privacy.randomness.bits import StreamBits, SystemBits

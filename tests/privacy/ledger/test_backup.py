@@ -28,7 +28,8 @@ from dpdist.cli import main
 from dpdist.errors import BudgetExceeded, Forgotten, LedgerError
 from dpdist.jobs.job import load_job
 from dpdist.jobs.run import run_job
-from dpdist.privacy.accounting.filter import Charge, Limit
+from dpdist.privacy.accounting.charge import Charge
+from dpdist.privacy.accounting.filter import Limit
 from dpdist.privacy.accounting.totals import Sums
 from dpdist.privacy.ledger import backup as copies
 from dpdist.privacy.ledger import journal, sqlite

@@ -16,7 +16,7 @@ import pytest
 from dpdist import Dataset
 from dpdist.engine.memory import DatasetMemory, noted_head
 from dpdist.errors import LedgerError
-from dpdist.privacy.accounting.filter import Charge
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.accounting.totals import decoded
 from dpdist.privacy.budget import Budget
 from dpdist.privacy.ledger.heads import Head, common_until

@@ -15,7 +15,7 @@ import pytest
 
 from dpdist.engine.doctor_stores import examine_journal, examine_ledger
 from dpdist.errors import LedgerError
-from dpdist.privacy.accounting.filter import Charge
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.budget import Budget
 from dpdist.privacy.ledger import journal, ledger, migrations, sqlite
 from dpdist.privacy.ledger.journal import Journal

@@ -26,7 +26,7 @@ from dpdist.cli import main
 from dpdist.data import Dataset as StoredDataset
 from dpdist.engine.memory import noted_head
 from dpdist.errors import BudgetExceeded, Forgotten, LedgerError
-from dpdist.privacy.accounting.filter import Charge
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.ledger import moving
 from dpdist.privacy.ledger.journal import Journal
 from dpdist.privacy.ledger.records import check_sums

@@ -25,7 +25,7 @@ from dpdist.engine.progress import Charged, Event, Loading, Released, watching
 from dpdist.errors import BudgetExceeded, Fenced, LedgerError, Unavailable
 from dpdist.jobs.job import load_job
 from dpdist.jobs.run import run_job
-from dpdist.privacy.accounting.filter import Charge
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.ledger import postgres
 from dpdist.privacy.ledger.journal import Journal

@@ -29,8 +29,8 @@ from dpdist.privacy.mechanisms.additive import Gaussian, Laplace, SymmetricGauss
 from dpdist.privacy.mechanisms.norms import FROBENIUS, NUCLEAR
 from dpdist.privacy.randomness.bits import StreamBits, SystemBits
 from dpdist.privacy.randomness.streams import Stream, run_key_from_seed
-from dpdist.queries.gradients import GradientSum, LargestEigenvalue
-from dpdist.queries.moments import HessianSum, SecondMomentSum
+from dpdist.queries.gradient_sums import GradientSum, LargestEigenvalue
+from dpdist.queries.moment_sums import HessianSum, SecondMomentSum
 
 ALPHA = 1e-7
 """The chance of each statistical test to fail by accident; seeds fix it."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from dpdist.cli.keeping import ledger_option
-from dpdist.cli.naming import existing, find, is_place
+from dpdist.cli.account_names import existing, find, is_location
+from dpdist.cli.budget_backup import ledger_option
 from dpdist.cli.output import deliver
 
 
@@ -52,7 +52,7 @@ def move(dataset: str, target: str, others: Sequence[str], nothing_since: bool, 
 
     with existing(ledger) as source:
         account = find(source, dataset)
-        places = dict.fromkeys([*([dataset] if is_place(dataset) else []), *others])
+        places = dict.fromkeys([*([dataset] if is_location(dataset) else []), *others])
         stored = {place: Dataset.open(place) for place in places}
         with contextlib.closing(Ledger(target)) as book:
             went = source.move(account)

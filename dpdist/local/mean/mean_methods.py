@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS, check_between, check_bound, check_count
+from dpdist.local.local_method import LocalMethod, line_of
 from dpdist.local.mean.small_l1_norm import Projected, denoise, n_projections
-from dpdist.local.method import LocalMethod, line_of
 from dpdist.local.randomisers.coordinates import Reporter, SampleCoordinates
 from dpdist.local.randomisers.scalars import GaussianScalar, Hybrid, LaplaceScalar, OneBit, Piecewise
 from dpdist.local.randomisers.vectors import GaussianVector, Hemisphere, PrivUnit, PrivUnitG, best_vector
-from dpdist.local.statistics.entries import Ball, Box, Truncated, TruncatedVector
+from dpdist.local.statistics.bounded_values import Ball, Box, Truncated, TruncatedVector
 from dpdist.local.survey.levels import Leveled, Levels
 from dpdist.local.survey.protocol import LocalProtocol, Randomiser, Statistic
 from dpdist.method import DECIDED, Oracle, Public, Vector, by_name

@@ -31,7 +31,7 @@ from dpdist.kernels.packed import packed_size
 from dpdist.losses import Loss
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.norms import FROBENIUS, NUCLEAR
-from dpdist.queries.gradients import one_against_rest
+from dpdist.queries.gradient_sums import one_against_rest
 
 ROOT2 = math.sqrt(2) * (1 + 2.0**-52)
 

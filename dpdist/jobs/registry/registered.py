@@ -1,26 +1,27 @@
-"""What an entry of the registry says about a method."""
+"""One row of the registry: what it says about a method."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 
 @dataclass(frozen=True)
-class Method:
-    """What `dpdist methods` lists.
+class RegisteredMethod:
+    """What `dpdist methods` lists: data only, the code is in the estimator.
 
     Attributes
     ----------
     id : str
     title : str
         One line in plain words.
-    estimators : tuple of str
-        Names in `ESTIMATORS`; the first is the default of a job.
     parameters : mapping
         What makes the estimator this method; a job cannot set these. One that is an object with parameters of its own
         (``solver``, ``gradient`` ...) is a name, or ``{name: {parameter: value}}``; a job may set its other parameters.
+    estimators : tuple of str
+        Names in `ESTIMATORS`; the first is the default of a job.
     spec, source : str
         Where the method is specified, and where it comes from.
     trust : {"central", "local"}
@@ -42,8 +43,9 @@ class Method:
 
     id: str
     title: str
-    estimators: tuple[str, ...]
     parameters: Mapping[str, Any] = field(hash=False)
+    _: KW_ONLY
+    estimators: tuple[str, ...]
     spec: str
     source: str
     trust: Literal["central", "local"] = "central"
@@ -51,6 +53,9 @@ class Method:
     outputs: tuple[str, ...] = ("coef_", "intercept_")
     needs: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
 
     @property
     def pipeline(self) -> str:

@@ -33,7 +33,7 @@ def backup(copy: str, ledger: str | None) -> None:
       dpdist budget backup copy.sqlite --ledger postgresql://officer@db/budgets
     """
     from dpdist.privacy.ledger.backup import back_up
-    from dpdist.privacy.ledger.place import default_path
+    from dpdist.privacy.ledger.location import default_path
 
     path = default_path() if ledger is None else ledger
     done = back_up(path, copy)
@@ -83,7 +83,7 @@ def restore(
       dpdist budget restore --journal s3://bucket/journal          # the ledger was put back by other means
     """
     from dpdist.privacy.ledger.backup import put_back
-    from dpdist.privacy.ledger.place import default_path
+    from dpdist.privacy.ledger.location import default_path
     from dpdist.privacy.ledger.records import whoami
     from dpdist.runs.remembered import gather
 

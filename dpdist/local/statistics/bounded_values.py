@@ -21,11 +21,15 @@ def _floats(X: NDArray[Any]) -> NDArray[Any]:
     return X if X.dtype == np.float32 else X.astype(np.float64, copy=False)
 
 
-def finite_rows(X: NDArray[Any]) -> NDArray[np.float64]:
-    """The rows as float64; a row with an entry that is not finite becomes zeros."""
-    X = np.asarray(X, dtype=np.float64)
-    bad = ~np.isfinite(X).all(axis=1)
-    return np.where(bad[:, None], 0.0, X) if bad.any() else X
+def whole(X: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which rows have finite entries only."""
+    if len(X) < COMPILED_FROM:
+        return np.asarray(np.isfinite(X).all(axis=1))
+    from dpdist.kernels.entries import finite_rows  # a device does without numba
+
+    known = np.empty(len(X), np.bool_)
+    finite_rows(_floats(X), known)
+    return known
 
 
 @dataclass(frozen=True)
@@ -125,8 +129,15 @@ class Truncated(Statistic):
         return self.scale * PHI_BOUND
 
     def values(self, block: Block, state: Any = None) -> NDArray[np.float64]:
+        return self._truncated(block["X"], whole(block["X"]))
+
+    def values_at(self, block: Block, coordinates: NDArray[np.int64], state: Any = None) -> NDArray[np.float64]:
+        return self._truncated(np.take_along_axis(block["X"], coordinates, axis=1), whole(block["X"]))
+
+    def _truncated(self, X: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[np.float64]:
+        X = np.where(known[:, None], X.astype(np.float64), 0.0)
         with np.errstate(over="ignore", under="ignore"):
-            truncated = phi(finite_rows(block["X"]) / self.scale)
+            truncated = phi(X / self.scale)
         return np.asarray(np.clip(truncated / PHI_BOUND, -1.0, 1.0))
 
     def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:

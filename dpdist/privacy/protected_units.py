@@ -31,7 +31,7 @@ import math
 from dataclasses import dataclass, replace
 
 from dpdist.errors import BudgetError
-from dpdist.privacy.accounting.filter import Charge
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.budget import Neighbours
 
 ROW, LABEL, ANSWER = "row", "label", "answer"
@@ -127,7 +127,7 @@ def counted(name: str, unit: str, charge: Charge, about: About) -> Charge:
             return of_group(charge, group_size(unit, about))
     raise BudgetError(
         f"the account of {name!r} is about one {unit}, and the charge is about one {own}"
-        f"{_reason(own, unit, charge.neighbours)}: {_ways_out(own, unit)}. Nothing was charged, and no row was read"
+        f"{_reason(own, unit, charge.neighbours)}: {_alternatives(own, unit)}. Nothing was charged, and no row was read"
     )
 
 
@@ -160,7 +160,7 @@ def _reason(own: str, unit: str, neighbours: Neighbours) -> str:
     return f", and nothing bounds how many {own}s one {unit} has"
 
 
-def _ways_out(own: str, unit: str) -> str:
+def _alternatives(own: str, unit: str) -> str:
     if own in PARTS:
         return (
             f"protect whole rows (a method without private {own}s), or, if whoever answers for the data takes the rest "

@@ -1,6 +1,6 @@
-"""Mechanisms that are (epsilon, delta)-DP and no more: a perturbed objective, and an upper bound of a count.
+"""Objective perturbation: (epsilon, delta)-DP and no more.
 
-Their `Cost` is a pair: delta is a public field of the mechanism, epsilon is what the plan calibrates.
+Its `Cost` is a pair: delta is a public field of the mechanism, epsilon is what the plan calibrates.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dpdist.errors import BudgetError
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.cost import Cost
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.mechanisms.additive import Gaussian, Laplace, calibrated, check_positive
+from dpdist.privacy.mechanisms.additive import Gaussian, calibrated, check_positive
 from dpdist.privacy.randomness.bits import Bits
 from dpdist.privacy.randomness.discrete import Integers, dyadic_above, rounded_gaussian
 
@@ -154,7 +154,7 @@ class ObjectivePerturbation:
         return (self.term_std * (math.sqrt(n_parameters) + tail) + rounding + self.shift) * (1 + 1e-9)
 
     def linear_term(self, n_parameters: int, bits: Bits) -> NDArray[np.float64]:
-        """A fresh b, rounded to `term_grid`; every number is exact. It must never leave the door."""
+        """A fresh b, rounded to `term_grid`; every number is exact. It must never leave the release."""
         grid = self.term_grid
         scale = dyadic_above(Fraction(self.term_std) / Fraction(grid))
         return rounded_gaussian(scale, n_parameters, bits).astype(np.float64) * grid
@@ -174,51 +174,3 @@ class ObjectivePerturbation:
     def release(self, units: NDArray[Any], sensitivity_units: float, bits: Bits) -> Integers:
         """The approximate minimiser with Gaussian noise for ``sensitivity_units = 2 tau``."""
         return self._output.release(units, sensitivity_units, bits)
-
-
-@dataclass(frozen=True)
-class UpperBound:
-    """A private number that is at least the true count on both of two neighbours, but with probability ``delta``.
-
-    Laplace noise, and so much on top that the sum is rarely too small: pure epsilon-DP by itself. The delta of its
-    cost pays for whatever relies on the bound: later releases whose guarantee needs it hold whenever it is one.
-
-    >>> from dpdist.privacy.randomness.bits import SystemBits
-    >>> bound = UpperBound(delta=1e-9).at(1.0).release(np.array([1000]), 1.0, SystemBits())
-    >>> bool(1001 <= bound[0] < 1100)
-    True
-    """
-
-    tag: ClassVar[str] = "UpperBound"
-
-    delta: float
-    strength: float | None = None
-
-    norm: ClassVar[float] = 1
-    in_units: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if not 0 < self.delta < 1:
-            raise BudgetError(f"an upper bound needs delta in (0, 1), got {self.delta!r}; take 1e-8, say")
-        if self.strength is not None:
-            check_positive("strength", self.strength)
-
-    def at(self, strength: float) -> Self:
-        """The same mechanism at ``epsilon = strength``."""
-        return replace(self, strength=strength)
-
-    @property
-    def cost(self) -> Cost:
-        """(epsilon, delta)-DP, the failure of the bound included."""
-        return Cost("approximate", calibrated(self.strength), self.delta)
-
-    def noise_std(self, sensitivity: float) -> float:
-        """Standard deviation of the noise."""
-        return Laplace(calibrated(self.strength)).noise_std(sensitivity)
-
-    def release(self, units: NDArray[Any], sensitivity_units: float, bits: Bits) -> Integers:
-        """``units`` plus Laplace noise plus the margin."""
-        epsilon = calibrated(self.strength)
-        tail = max(0.0, math.log(1 / (2 * self.delta))) * (1 + 1e-9)  # P(Laplace < -tail scale) = delta
-        margin = math.ceil(sensitivity_units * (1 + tail * (1 + 2.0**-39) / epsilon)) + 1
-        return Laplace(epsilon).release(np.asarray(units, dtype=object) + margin, sensitivity_units, bits)

@@ -10,7 +10,7 @@ from typing import Any, cast
 from dpdist.data import ROWS, Units
 from dpdist.engine.checks import check_one_report
 from dpdist.estimators.estimator import Estimator
-from dpdist.local.method import LocalMethod
+from dpdist.local.local_method import LocalMethod
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.local.survey.reports import Fidelity
 from dpdist.method import Method, Public

@@ -21,7 +21,7 @@ def existing(path: str | None) -> contextlib.closing[Ledger]:
     return contextlib.closing(Ledger.existing(path))
 
 
-def is_place(dataset: str) -> bool:
+def is_location(dataset: str) -> bool:
     """Whether a path or a URL is meant."""
     return "://" in dataset or os.path.exists(os.path.expanduser(dataset))
 
@@ -32,7 +32,7 @@ def find(book: Ledger, dataset: str) -> str:
     named = dataset if dataset in known else book.account_of(dataset)
     if named is not None:
         carried = None
-        if is_place(dataset):
+        if is_location(dataset):
             with contextlib.suppress(DataError):
                 carried = stored_account(dataset)
         if carried not in (None, named):
@@ -41,7 +41,7 @@ def find(book: Ledger, dataset: str) -> str:
                 f"write ./{dataset} for the store, or {carried} for its account"
             )
         return named
-    if not is_place(dataset):
+    if not is_location(dataset):
         near = difflib.get_close_matches(dataset, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "'dpdist budget show' lists the accounts"
         raise DataError(f"there is no dataset at {dataset!r} and no account of that name in {book.path}; {hint}")
@@ -59,13 +59,13 @@ def find_or_name(book: Ledger, dataset: str, new: bool) -> str:
     from dpdist.data import Dataset
     from dpdist.privacy.budget import check_account
 
-    if new and not is_place(dataset):
+    if new and not is_location(dataset):
         return book.account_of(dataset) or check_account(dataset)
-    if dataset not in book.accounts() and is_place(dataset) and stored_account(dataset) is None:
+    if dataset not in book.accounts() and is_location(dataset) and stored_account(dataset) is None:
         return Dataset.open(dataset).account
     try:
         return find(book, dataset)
     except DataError as error:
-        if not is_place(dataset):
+        if not is_location(dataset):
             error.add_note("To open an account of that name (account=, or the id of a dataset), add --new.")
         raise

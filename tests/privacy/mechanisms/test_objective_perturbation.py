@@ -15,7 +15,8 @@ from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.cost import Cost
 from dpdist.privacy.audit.two_point import two_point_bound
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.mechanisms.perturbation import OUTPUT_SHARE, TAIL_SHARE, ObjectivePerturbation, UpperBound
+from dpdist.privacy.mechanisms.objective_perturbation import OUTPUT_SHARE, TAIL_SHARE, ObjectivePerturbation
+from dpdist.privacy.mechanisms.upper_bound import UpperBound
 from dpdist.privacy.randomness.bits import StreamBits
 from tests.privacy.exhibits.perturbation import QuotedPerturbation
 

@@ -20,7 +20,7 @@ _SHOWN_NAMES = 20
 
 
 @dataclass(frozen=True)
-class Recipe:
+class IngestionSpec:
     """The public decisions of an ingestion.
 
     Parameters
@@ -145,7 +145,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Layout:
-    """A `Recipe` resolved against the columns of a source.
+    """A `IngestionSpec` resolved against the columns of a source.
 
     Attributes
     ----------
@@ -156,7 +156,7 @@ class Layout:
     label : str or None
     """
 
-    recipe: Recipe
+    spec: IngestionSpec
     names: tuple[str, ...]
     numbers: tuple[tuple[str, int], ...]
     categories: tuple[tuple[str, int, tuple[str, ...]], ...]
@@ -170,12 +170,12 @@ class Layout:
     @property
     def row_bytes(self) -> int:
         """Of a row of ``X`` as it is stored."""
-        return np.dtype(self.recipe.dtype).itemsize * self.width
+        return np.dtype(self.spec.dtype).itemsize * self.width
 
     @property
     def text_label(self) -> bool:
         """Whether ``y`` holds strings."""
-        return self.recipe.label_type == "str" or bool(self.recipe.label_levels)
+        return self.spec.label_type == "str" or bool(self.spec.label_levels)
 
     @property
     def kinds(self) -> dict[str, Literal["number", "text"]]:
@@ -184,8 +184,8 @@ class Layout:
         kinds.update((name, "text") for name, _, _ in self.categories)
         if self.label is not None:
             kinds[self.label] = "text" if self.text_label else "number"
-        if self.recipe.unit is not None:
-            kinds[self.recipe.unit] = "text"
+        if self.spec.unit is not None:
+            kinds[self.spec.unit] = "text"
         return kinds
 
     def check_ranges(self) -> None:
@@ -193,7 +193,7 @@ class Layout:
         scalable = [name for name, _ in self.numbers]
         if self.label is not None and not self.text_label:
             scalable.append(self.label)
-        for name in self.recipe.ranges:
+        for name in self.spec.ranges:
             if name not in scalable:
                 hint = near(name, scalable)
                 raise DataError(f"a range was given for {name!r}, which is no numeric feature or label{hint}")

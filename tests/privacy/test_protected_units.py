@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from dpdist.errors import BudgetError, BudgetExceeded, LedgerError
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.accounting.closed_forms import gdp_delta
-from dpdist.privacy.accounting.filter import Charge
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.ledger.ledger import Ledger
-from dpdist.privacy.units import ANSWER, LABEL, ROW, About, Protected, of_group, unit_of_account
+from dpdist.privacy.protected_units import ANSWER, LABEL, ROW, About, Protected, of_group, unit_of_account
 
 LABELS = Protected("the label", LABEL)
 ANSWERS = Protected("one of 3 answers", ANSWER, 3)

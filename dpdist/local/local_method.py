@@ -19,7 +19,7 @@ from dpdist.local.survey.reports import Fidelity, Reports
 from dpdist.method import DECIDED, Line, Method, Oracle, Vector
 from dpdist.privacy.budget import Budget
 from dpdist.privacy.mechanisms.reported import Reported
-from dpdist.privacy.units import Protected
+from dpdist.privacy.protected_units import Protected
 
 
 @dataclass(frozen=True)
