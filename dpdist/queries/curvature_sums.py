@@ -16,7 +16,7 @@ from dpdist.kernels.grid import grid_for
 from dpdist.kernels.hessians import glm_curvature
 from dpdist.losses import Loss
 from dpdist.privacy.budget import Neighbours
-from dpdist.queries.gradients import one_against_rest
+from dpdist.queries.gradient_sums import one_against_rest
 
 
 @dataclass(frozen=True)

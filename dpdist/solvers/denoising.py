@@ -13,9 +13,9 @@ def denoised(matrix: Matrix, noise: float, floor: float | None = None) -> Matrix
     """The eigenvectors of a noisy matrix with the eigenvalues that the noise has moved brought back.
 
     For noise of the Gaussian orthogonal ensemble, of standard deviation ``noise`` off the diagonal and
-    ``sqrt(2) noise`` on it, the i-th eigenvalue is pushed away from the others; the best ones for the same eigenvectors are
-    ``a_i - 2 noise^2 sum_j (a_i - a_j) / ((a_i - a_j)^2 + 4 noise^2)``, the free Hilbert transform of the spectrum at
-    the width of the noise (Ledoit and Peche 2011; Bun, Allez, Bouchaud and Potters 2016), made monotone.
+    ``sqrt(2) noise`` on it, the i-th eigenvalue is pushed away from the others; the best ones for the same eigenvectors
+    are ``a_i - 2 noise^2 sum_j (a_i - a_j) / ((a_i - a_j)^2 + 4 noise^2)``, the free Hilbert transform of the spectrum
+    at the width of the noise (Ledoit and Peche 2011; Bun, Allez, Bouchaud and Potters 2016), made monotone.
 
     Parameters
     ----------

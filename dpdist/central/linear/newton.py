@@ -2,11 +2,11 @@
 
 ``A = sum z z'`` over the bounded rows with their constant feature is released first; for a logistic loss ``A / 4`` is
 the Hessian at 0. Each round then releases a gradient and, in the first rounds after it, the Hessian or, where data are
-too few for a matrix, the mean curvature that scales ``A``. What is made of them is `dpdist.solvers.filtered_newton`: every step
-is weighed by what its noise allows, so that there is no step size, no floor and no penalty to choose.
+too few for a matrix, the mean curvature that scales ``A``. What is made of them is `dpdist.solvers.filtered_newton`:
+every step is weighed by what its noise allows, so that there is no step size, no floor and no penalty to choose.
 
-Why it is private: rows enter through sums whose sensitivities are exact (`dpdist.queries.moments`,
-`dpdist.queries.gradients`, `dpdist.queries.curvature_sums`). At w = 0 all residuals are ``|l'(0)|`` (1/2 for the
+Why it is private: rows enter through sums whose sensitivities are exact (`dpdist.queries.moment_sums`,
+`dpdist.queries.gradient_sums`, `dpdist.queries.curvature_sums`). At w = 0 all residuals are ``|l'(0)|`` (1/2 for the
 logistic loss, half of the bound): the first gradient is clipped there and costs a quarter. Sources: Ganesh, Haghifam,
 Steinke and Thakurta (2023) for private second-order steps; the gains are those of a Kalman filter.
 """
@@ -33,9 +33,8 @@ from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.queries.curvature_sums import CurvatureSum
-from dpdist.queries.gradients import GradientSum
-from dpdist.queries.moments import HessianSum
-from dpdist.solvers.loops import drive
+from dpdist.queries.gradient_sums import GradientSum
+from dpdist.queries.moment_sums import HessianSum
 from dpdist.solvers.filtered_newton import (
     ERROR_OF_HESSIAN,
     MARGINS,
@@ -46,6 +45,7 @@ from dpdist.solvers.filtered_newton import (
     Solution,
     filtered_newton,
 )
+from dpdist.solvers.loops import drive
 
 MOMENT_SHARE = 0.10
 HESSIAN_SHARE = 0.15

@@ -6,8 +6,8 @@ statistics, Wang 2018, with a gain for each direction in place of one ridge). A 
 solution: the residuals are smaller than the labels and are cut at a multiple of their released size, so that the
 noise is smaller as well.
 
-Why it is private: both are sums of bounded rows (`dpdist.queries.moments`, `dpdist.queries.gradients`); solution, cut
-and gains follow from releases.
+Why it is private: both are sums of bounded rows (`dpdist.queries.moment_sums`, `dpdist.queries.gradient_sums`);
+solution, cut and gains follow from releases.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from dpdist.losses import Huber, Squared
 from dpdist.method import Line, Oracle, Public
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
-from dpdist.queries.gradients import GradientSum
-from dpdist.queries.moments import SecondMomentSum
+from dpdist.queries.gradient_sums import GradientSum
+from dpdist.queries.moment_sums import SecondMomentSum
 from dpdist.solvers.least_squares import ERROR_OF_MOMENT, Posterior, first_posterior, improved
 
 MOMENT_SHARE = 0.7
