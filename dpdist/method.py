@@ -16,8 +16,12 @@ A method is written in one module of its family; `dpdist.estimators.estimator` i
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar
@@ -32,7 +36,7 @@ from dpdist.identity import plain
 from dpdist.privacy.accounting.plan import Item, Plan
 from dpdist.privacy.accounting.releases import Sampling
 from dpdist.privacy.budget import Budget, Neighbours
-from dpdist.privacy.mechanisms.additive import Mechanism
+from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.protected_units import ALL_DATA, Protected
 
 Vector = NDArray[np.float64]
@@ -111,6 +115,31 @@ class Line:
         return Item(self.name, self.mechanism, self.count, self.share, self.sampling, self.fold, self.passes)
 
 
+_NOTES: ContextVar[set[tuple[type, str]] | None] = ContextVar("notes", default=None)
+
+
+class Noted:
+    """An object whose attributes are noted when they are read, so that what nobody reads can be refused."""
+
+    def __getattribute__(self, name: str) -> Any:
+        notes = _NOTES.get()
+        # a copy by dataclasses.replace reads every field, and uses none
+        if notes is not None and sys._getframe(1).f_globals.get("__name__") != "dataclasses":
+            notes.add((type(self), name))
+        return super().__getattribute__(name)
+
+
+@contextmanager
+def noting() -> Iterator[set[tuple[type, str]]]:
+    """The attributes of `Noted` objects that are read meanwhile, each with the class of its object."""
+    notes: set[tuple[type, str]] = set()
+    token = _NOTES.set(notes)
+    try:
+        yield notes
+    finally:
+        _NOTES.reset(token)
+
+
 DECIDED: Mapping[str, Any] = MappingProxyType({"decided": True})
 """Metadata of a field that `Method.decide` fills in, and that no user sets."""
 
@@ -127,15 +156,42 @@ class Choice:
     parameter: ClassVar[str] = ""
     """That of an estimator which takes it."""
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Refuse a parameter that is another one's in words that say so."""
+        for name in kwargs:
+            if name not in cls.__dataclass_fields__:
+                raise TypeError(cls.lacks(name))
+        return super().__new__(cls)
+
+    @classmethod
+    def lacks(cls, name: str) -> str:
+        """That there is no parameter of that name, whose it is, and what there is."""
+        own = list(cls.parameters())
+        families = [family for family in _FAMILIES if cls in family.values()]
+        known = sorted({k.__name__ for family in families for k in family.values() if name in k.parameters()})
+        hint = f"; it belongs to {', '.join(known)}." if known else nearest(name, own)
+        return f"{cls.__name__} has no parameter {name!r}{hint or '.'} It has {', '.join(own) or 'none'}"
+
     @classmethod
     def parameters(cls) -> dict[str, dataclasses.Field[Any]]:
         """The fields that a user may set, by name."""
         return {f.name: f for f in dataclasses.fields(cls) if f.init and not f.metadata.get("decided")}
 
 
+_FAMILIES: list[Mapping[str, type[Choice]]] = []
+
+
 def by_name(*kinds: type[C]) -> Mapping[str, type[C]]:
     """What a parameter may be, by name."""
-    return MappingProxyType({kind.name: kind for kind in kinds})
+    family = MappingProxyType({kind.name: kind for kind in kinds})
+    _FAMILIES.append(family)
+    return family
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``; did you mean ...``, where a name is like a known one."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 @dataclass(frozen=True)
@@ -158,6 +214,8 @@ class Method(Choice, ABC):
 
     measures: ClassVar[str] = ""
     """What `expected_error` is the error of, and under which assumptions."""
+    solves_with: ClassVar[tuple[str, ...]] = ()
+    """Fields of the statement that nothing but `solve` reads."""
 
     @abstractmethod
     def decide(self, public: Public, statement: Any) -> Method:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import importlib
+import re
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
+from dpdist.engine.query import QUERIES, Query
 
 PACKAGE = Path(__file__).parents[1] / "dpdist"
 
@@ -31,12 +35,12 @@ ROOMS = {
     "data": {"errors", "html", "objects", "patience", "privacy.randomness", "privacy.budget"},
     "solvers": {"constraints"},
     "engine": {"errors", "identity", "patience", "objects", "data", "privacy", "kernels"},
-    "queries": {"errors", "kernels", "losses", "solvers", "privacy", "engine"},
+    "queries": {"errors", "data.units", "kernels", "losses", "solvers", "privacy", "engine"},
     "method": LIBRARY,
     "estimators": LIBRARY | {"method"},
     "central": METHODS,
     "local": METHODS,
-    "problems": LIBRARY | {"local"},
+    "problems": LIBRARY | {"estimators", "local"},
     "runs": LIBRARY,
     "reports": LIBRARY | {"estimators", "runs"},
     "jobs": JOBS,
@@ -75,6 +79,19 @@ SAME_STEM = {
     "columns": {"central/mean", "local/mean"},  # the mean of columns: asked of a trusted coordinator, or of the users
 }
 """Module names in two rooms: one idea on both sides of the trust line."""
+UNNOISED_IMPORTS = {
+    "dpdist.engine.shards.summarise_shard": {"engine/workers.py"},
+    # the sums that the aggregation adds up are of reports, which are private before they leave a row
+    "dpdist.engine.workers.connect": {
+        "engine/coordinator.py", "engine/local_cluster.py", "local/survey/aggregation.py",
+    },
+    "dpdist.engine.workers.Workers": {"engine/coordinator.py", "local/survey/aggregation.py"},
+    "dpdist.engine.query.Ask": {
+        "queries/minimizers.py", "queries/coordinate_gradient_sums.py",
+        "local/survey/reports.py", "local/linear/label_private.py",
+    },
+}  # fmt: skip
+"""Who may import what hands out sums without noise."""
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
 
 
@@ -175,3 +192,60 @@ def test_a_command_named_like_a_module_runs_it():
                 reached |= new
                 new = set().union(*(imported_modules(modules[one], set(modules)) for one in new)) - reached
             assert name in reached, f"dpdist {stem} never comes to {name}"
+
+
+def named_imports(path: Path) -> set[str]:
+    return {
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def test_sums_without_noise_are_imported_by_few():
+    found = defaultdict(set)
+    for path in MODULES:
+        for name in named_imports(path) & set(UNNOISED_IMPORTS):
+            found[name].add(path.relative_to(PACKAGE).as_posix())
+    assert found == UNNOISED_IMPORTS
+
+
+def test_noise_meets_sums_in_one_function():
+    """Totals are explored and given to a mechanism in `Coordinator._draw`, and the workers are asked there only."""
+    where = defaultdict(set)
+    for path in MODULES:
+        for function in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            for call in ast.walk(function):
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+                    of, name = ast.unparse(call.func.value), call.func.attr
+                    if name == "explore" or (name == "map" and of.endswith("workers")) or of.endswith(".mechanism"):
+                        where[name].add((path.relative_to(PACKAGE).as_posix(), function.name))
+    draw = {("engine/coordinator.py", "_draw")}
+    assert where["explore"] == where["release"] == draw
+    inside = {("engine/coordinator.py", "ask")}  # the function in it
+    assert where["map"] == draw | inside | {("local/survey/aggregation.py", "_ask")}
+
+
+def test_what_is_asked_of_rows_is_in_one_room():
+    """Queries see sums without noise, so they stand where they are looked for; reports are private already."""
+    for path in MODULES:
+        if path.relative_to(PACKAGE).parts[0] in {"central", "local", "queries"}:
+            importlib.import_module(dotted(path))
+    queries, new = set(), {Query}
+    while new:
+        queries |= new
+        new = {below for one in new for below in one.__subclasses__()} - queries
+    elsewhere = {q for q in queries if q.__module__.startswith("dpdist.") and ".queries." not in q.__module__} - {Query}
+    assert {q for q in elsewhere if q.reported is Query.reported} == set()
+    assert {q for q in queries if q in QUERIES and q.__module__.startswith("dpdist.")}  # they were imported
+
+
+def test_the_engine_names_no_mechanism_and_no_estimator():
+    words = re.compile(r"\b(fits?|fitted|estimators?|solvers?|n_rounds|penalty)\b", re.IGNORECASE)
+    for path in (PACKAGE / "engine").glob("*.py"):
+        mechanisms = {name for name in imports(path) if name.startswith("dpdist.privacy.mechanisms")}
+        assert mechanisms <= {"dpdist.privacy.mechanisms.norms"}, path
+        assert not words.search(path.read_text()), path

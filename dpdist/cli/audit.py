@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from dpdist.cli.job_name import JobName
 from dpdist.cli.output import as_json, as_list, as_table, cost, deliver
 from dpdist.errors import DpdistError
 
@@ -23,7 +24,7 @@ EVERY = 5.0
 
 
 @click.command("audit")
-@click.argument("job", metavar="[JOB]", required=False)
+@click.argument("job", type=JobName(), metavar="[JOB]", required=False)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of the job; repeatable.")
 @click.option(
     "--epsilon", type=float, default=4.0, show_default=True, help="Budget of each run, in place of the job's."
@@ -45,12 +46,12 @@ def command(
 ) -> None:
     """Audit the method of JOB: run it many times on made-up neighbours, and bound from below what it leaks.
 
-    JOB is the YAML file of 'dpdist run', or in a checkout of the source the name of a method, whose example is taken.
-    Its method and parameters are used; its data is not touched, and no budget of any dataset is charged. The datasets
-    are made up and differ in one row that is as bad as can be; whoever sees all releases has to tell them apart. The
-    result is a lower bound on epsilon (and on mu, where all noise is Gaussian) that is wrong with a chance of at most
-    1e-6. A bound above the claim is a bug, and the exit code is then 1. A bound below it proves nothing: the guarantee
-    rests on the proof. A large epsilon and delta, as by default, let faults be seen in few runs.
+    JOB is the YAML file of 'dpdist run', or the id of a method, whose own job is taken. Its method and parameters
+    are used; its data is not touched, and no budget of any dataset is charged. The datasets are made up and differ
+    in one row that is as bad as can be; whoever sees all releases has to tell them apart. The result is a lower
+    bound on epsilon (and on mu, where all noise is Gaussian) that is wrong with a chance of at most 1e-6. A bound
+    above the claim is a bug, and the exit code is then 1. A bound below it proves nothing: the guarantee rests on
+    the proof. A large epsilon and delta, as by default, let faults be seen in few runs.
 
     With --exhibit, in a checkout: the noise calibrations that were printed for some of these methods and are not
     private, audited in the same way beside the ones used here.
@@ -73,7 +74,7 @@ def command(
 
     assert job is not None
     budget = (f"budget.epsilon={epsilon}", f"budget.delta={_delta(job, delta)}")
-    loaded = load_job(_path(job), (*settings, *budget))
+    loaded = load_job(job, (*settings, *budget))
     with progress(loaded.method.id, quiet) as tell:
         audit = audit_reports if loaded.method.trust == "local" else audit_job
         record = audit(loaded, n_runs=runs, tell=tell)
@@ -143,19 +144,7 @@ def _delta(job: str, delta: float) -> float:
     """None of it, where the method's guarantee is one of epsilon alone."""
     from dpdist.jobs.job import load_job
 
-    return 0.0 if load_job(_path(job)).method.guarantee == "epsilon" else delta
-
-
-def _path(job: str) -> str:
-    """The file of a job: a path, or the example of a method in a checkout."""
-    from dpdist.jobs.registry import METHODS
-
-    if job not in METHODS:
-        return job
-    for place in (Path.cwd(), Path(__file__).parents[2]):
-        if (path := place / METHODS[job].pipeline).is_file():
-            return str(path)
-    raise DpdistError(f"{METHODS[job].pipeline} is not here: name a job file with method: {job}")
+    return 0.0 if load_job(job).method.guarantee == "epsilon" else delta
 
 
 @contextlib.contextmanager

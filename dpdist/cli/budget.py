@@ -167,8 +167,9 @@ def set_(
     from dpdist.privacy.budget import Budget, Neighbours
     from dpdist.privacy.ledger.ledger import Ledger
 
-    budget = Budget(epsilon, delta)  # a wrong number is refused before any file is made
-    with contextlib.closing(Ledger(ledger)) as book:
+    budget = Budget(epsilon, delta)
+
+    def limit(book: Ledger) -> tuple[str, dict[str, Any], DatasetMemory | None]:
         named = find_or_name(book, dataset, new)
         stored = Dataset.open(dataset) if is_location(dataset) else None
         memory = None if stored is None else DatasetMemory(stored, named, book)
@@ -177,9 +178,15 @@ def set_(
         before = account_of(book, named)
         relation = Neighbours(neighbours or before["neighbours"] or "replace-one")
         rule: Composition = composition or (before["composition"] if before["limit"] else "basic")
-        if unit is None and before["unit"] is None and stored is not None:
-            unit = stored.schema.unit
-        book.set_limit(named, budget, neighbours=relation, composition=rule, unit=unit)
+        own = stored.schema.unit if before["unit"] is None and stored is not None else None
+        book.set_limit(named, budget, neighbours=relation, composition=rule, unit=unit or own)
+        return named, before, memory
+
+    if (trial := Ledger.unless_there(ledger)) is not None:
+        with contextlib.closing(trial):
+            limit(trial)
+    with contextlib.closing(Ledger(ledger)) as book:
+        named, before, memory = limit(book)
         account = account_of(book, named)
         lines = [account_text(book.path, account)]
         if memory is not None:

@@ -54,7 +54,8 @@ def move(dataset: str, target: str, others: Sequence[str], nothing_since: bool, 
         account = find(source, dataset)
         places = dict.fromkeys([*([dataset] if is_location(dataset) else []), *others])
         stored = {place: Dataset.open(place) for place in places}
-        with contextlib.closing(Ledger(target)) as book:
+
+        def check(book: Ledger) -> None:
             went = source.move(account)
             gone = not nothing_since and went is not None and went.stage == "gone" and went.ledger
             for place, data in stored.items():
@@ -63,6 +64,13 @@ def move(dataset: str, target: str, others: Sequence[str], nothing_since: bool, 
                 known = noted_head(data)
                 if known is not None and known[0].ledger not in (book.id, gone):  # gone: refused below, or finished
                     source.check_remembered(known[0], f"the dataset {data.location}", account)
+            moving.check_may_leave(source, account, book, nothing_since=nothing_since)
+
+        if (trial := Ledger.unless_there(target)) is not None:
+            with contextlib.closing(trial):
+                check(trial)
+        with contextlib.closing(Ledger(target)) as book:
+            check(book)
             why = f"{whoami()}{', who answers for it that nothing was charged meanwhile' if nothing_since else ''}"
             count = moving.move(source, account, book, why, nothing_since=nothing_since)
             lines = [

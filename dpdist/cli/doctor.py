@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpdist.cli.exit_codes import WRONG
+from dpdist.cli.job_name import JobName
 from dpdist.cli.output import as_json, deliver
 from dpdist.errors import DataError
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command("doctor")
-@click.argument("job", type=click.Path(dir_okay=False), required=False)
+@click.argument("job", type=JobName(), required=False)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of the job; repeatable.")
 @click.option("--cluster", metavar="ADDRESS", help="The scheduler (tls://host:8786), in place of the job's.")
 @click.option("--ca-file", metavar="FILE", help="TLS: the authority; default: the job's, else Dask's configuration.")
@@ -46,7 +47,7 @@ def command(
     A cluster: is it encrypted, does it refuse who has no certificate, is its dashboard closed, are the versions equal,
     do the clocks agree, may private rows be written to a disk, is a lost worker noticed, can every worker read the
     data. A ledger: can it be reached and written, and does a charge survive a crash. A journal in an object store: can
-    an object be made only once.
+    an object be made only once. With data and a ledger: is it the ledger that limits the data.
 
     Nothing is charged and nothing stays written. Exit status 0, or 2 if something has to be fixed ("fail"); a warning
     ("warn") is about comfort or about a promise that somebody else has to keep.
@@ -59,7 +60,7 @@ def command(
       dpdist doctor nightly.yaml --json | jq '.findings[] | select(.status == "fail")'
     """
     from dpdist.engine.doctor import examine_cluster
-    from dpdist.engine.doctor_stores import examine_journal, examine_ledger
+    from dpdist.engine.doctor_stores import examine_account, examine_journal, examine_ledger
     from dpdist.engine.local_cluster import opened
     from dpdist.patience import hurried
 
@@ -90,7 +91,10 @@ def command(
         if job is not None or place is not None or data is not None:
             with opened(place) as there:
                 findings += examine_cluster(there, dataset)
-        findings += examine_ledger(ledger) if ledger is not None else []
+        found = examine_ledger(ledger) if ledger is not None else []
+        if ledger is not None and dataset is not None and all(one.status != "fail" for one in found):
+            found += examine_account(ledger, dataset)
+        findings += found
         findings += examine_journal(journal) if journal is not None else []
     failed = any(finding.status == "fail" for finding in findings)
     if json_:

@@ -7,11 +7,11 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpdist.cli.job_name import FigureName
 from dpdist.cli.output import as_json, as_list, as_table, deliver
 from dpdist.errors import DpdistError
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from dpdist.figures.figure import Cell
     from dpdist.figures.run_figure import Tell
 
-FOLDER = "pipelines/figures"
 EVERY = 5.0
 """Seconds between lines of progress, where there is no terminal."""
 
 
 @click.command("figures")
-@click.argument("names", metavar="[ID]...", nargs=-1)
+@click.argument("names", type=FigureName(), metavar="[ID]...", nargs=-1)
 @click.option(
     "--preset", type=click.Choice(["quick", "full"]), default="quick", show_default=True, help="How much to run."
 )
 @click.option("--seeds", type=click.IntRange(1), metavar="N", help="Number of seeds, in place of the preset's.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of all jobs; repeatable.")
 @click.option("--output", default="figures", show_default=True, metavar="DIR", help="Directory for the results.")
-@click.option("--folder", default=FOLDER, show_default=True, metavar="DIR", help="Where the files of the figures are.")
+@click.option("--folder", metavar="DIR", help="A folder of figures, in place of those of the package.")
+@click.option("--yaml", "yaml_", is_flag=True, help="Print the files of the figures, to begin one of your own.")
 @click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def command(
@@ -41,16 +41,18 @@ def command(
     seeds: int | None,
     settings: tuple[str, ...],
     output: str,
-    folder: str,
+    folder: str | None,
+    yaml_: bool,
     json_: bool,
     quiet: bool,
 ) -> None:
     """Draw figures that compare methods on generated data; without ID, list them.
 
-    ID is the name of a file in pipelines/figures of the source (fig-3.1), or the path of a YAML file of your own. It
+    ID is the name of a figure that comes with the package (fig-3.1), or the path of a YAML file of your own. It
     says which methods to run, on which data, and what to vary: the budget, the number of rows or features, or the
-    passes over the data of one run. The errors are against the known truth, over several seeds, beside those without
-    privacy and those of ignoring the data. All runs are simulations on generated data, and no budget is spent.
+    passes over the data of one run. The errors are against the known truth, over several seeds, beside those
+    without privacy and those of ignoring the data. All runs are simulations on generated data, and no budget is
+    spent.
 
     The results are ID.svg and ID.png, and all numbers with seeds and guarantees as ID.parquet. Finished runs are kept
     in ID.runs: after Ctrl-C the same command goes on. The preset quick takes seconds to a minute, full the sizes of the
@@ -61,27 +63,35 @@ def command(
       dpdist figures
       dpdist figures fig-3.1
       dpdist figures fig-3.1 fig-3.3 --preset full --output results
+      dpdist figures fig-3.1 --yaml > mine.yaml
       dpdist figures fig-3.8 --seeds 10 --set budget.delta=1e-6
       dpdist figures mine.yaml --json | jq '.figures[].files.svg'
     """
     from dpdist.figures.figure import load_figure, titles
     from dpdist.figures.run_figure import run_figure
+    from dpdist.jobs.shipped import figure_file, figures
+    from dpdist.jobs.yaml_lines import read_text
 
     if not names:
-        found = {path.stem: titles(path) for path in sorted(Path(folder).glob("*.yaml"))}
+        if yaml_:
+            raise click.UsageError("--yaml needs the ID of a figure")
+        found = {name: titles(path) for name, path in figures(folder).items()}
         if not found:
-            raise DpdistError(f"there are no figures in {folder}: run it in a checkout of the source, or name a file")
+            raise DpdistError(f"there are no figures in {folder}")
         listed = [{"id": name, "title": title, "source": source} for name, (title, source) in found.items()]
         deliver(as_json({"figures": listed}) if json_ else as_table(listed, {"id": "Figure", "title": "What it shows"}))
         return
-    paths = [_path(name, folder) for name in names]
-    figures = [load_figure(path, preset, settings=settings, n_seeds=seeds) for path in paths]
+    paths = [figure_file(name, folder) for name in names]
+    if yaml_:
+        deliver("\n".join(read_text(path) for path in paths).removesuffix("\n"))
+        return
+    loaded = [load_figure(path, preset, settings=settings, n_seeds=seeds) for path in paths]
     records = []
-    for figure in figures:
+    for figure in loaded:
         with _going_on(), progress(figure.id, quiet) as tell:
             records.append(run_figure(figure, output, tell=tell))
         if not json_:
-            deliver(as_text(records[-1]) + "\n" * (figure is not figures[-1]))
+            deliver(as_text(records[-1]) + "\n" * (figure is not loaded[-1]))
     if json_:
         deliver(as_json({"figures": records}))
 
@@ -115,20 +125,6 @@ def as_text(record: dict[str, Any]) -> str:
 
 def _rounded(value: Any) -> Any:
     return float(f"{value:.3g}") if isinstance(value, float) else value
-
-
-def _path(name: str, folder: str) -> Path:
-    """The file of a figure: a path, or a name in the folder."""
-    from dpdist.jobs.yaml_lines import nearest
-
-    if name.endswith((".yaml", ".yml")) or os.sep in name:
-        return Path(name)
-    path = Path(folder) / f"{name}.yaml"
-    if not path.is_file():
-        known = [each.stem for each in Path(folder).glob("*.yaml")]
-        hint = nearest(name, known) if known else "run it in a checkout of the source, or name a YAML file"
-        raise DpdistError(f"there is no figure {name!r} in {folder}; {hint}")
-    return path
 
 
 @contextlib.contextmanager

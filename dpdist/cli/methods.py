@@ -9,38 +9,50 @@ from typing import Any
 
 import click
 
+from dpdist.cli.job_name import JobName
 from dpdist.cli.output import as_json, as_list, as_table, deliver
 from dpdist.errors import DpdistError
 
 
 @click.command("methods")
-@click.argument("method", metavar="[ID]", required=False)
+@click.argument("method", type=JobName(files=False), metavar="[ID]", required=False)
+@click.option("--job", "job_", is_flag=True, help="Print the job of the method ID, to begin one of your own.")
 @click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
-def command(method: str | None, json_: bool) -> None:
+def command(method: str | None, job_: bool, json_: bool) -> None:
     """List the methods that a job can name; with ID, describe one of them.
 
     A method is an estimator with some of its parameters fixed. The list shows who has to be trusted with the rows
     (central: the process that runs the job; local: nobody but the users themselves), the kind of guarantee, and the
-    estimators of which a job takes the first unless it names another. Every method has an example job in the folder
-    pipelines of the source. With ID the parameters are listed that a job can set.
+    estimators of which a job takes the first unless it names another. With ID the parameters are listed that a job can
+    set. Every method comes with a job on generated data: 'dpdist run ID' runs it, and --job prints it. An ID of the
+    literature that is another name of a method, a part of one or a value of a parameter is answered with that.
 
     \b
     Examples:
       dpdist methods
       dpdist methods dp-sgd
+      dpdist methods dp-sgd --job > mine.yaml
       dpdist methods --json | jq -r '.methods[].id'
     """
-    from dpdist.jobs.registry import ALIASES, METHODS
-    from dpdist.jobs.yaml_lines import nearest
+    from dpdist.jobs.registry import METHODS, NO_METHODS, named, not_found
+    from dpdist.jobs.shipped import job_text
 
     if method is None:
+        if job_:
+            raise click.UsageError("--job needs the ID of a method")
         entries = [entry.summary for entry in METHODS.values()]
         deliver(as_json({"methods": entries}) if json_ else _table(entries))
         return
-    method = ALIASES.get(method, method)
-    if method not in METHODS:
-        raise DpdistError(f"there is no method {method!r}; {nearest(method, METHODS)}")
-    entry = METHODS[method]
+    entry = named(method)
+    if entry is None and method in NO_METHODS and not job_:
+        other = NO_METHODS[method].summary
+        deliver(as_json(other) if json_ else _other(other))
+        return
+    if entry is None:
+        raise DpdistError(f"there is no method {method!r}; {not_found(method)}")
+    if job_:
+        deliver(job_text(entry.id).removesuffix("\n"))
+        return
     found = {**entry.summary, "estimator_parameters": {name: _parameters(entry, name) for name in entry.estimators}}
     deliver(as_json(found) if json_ else _details(found))
 
@@ -49,6 +61,21 @@ def _table(entries: list[dict[str, Any]]) -> str:
     rows = [{**entry, "estimators": ", ".join(entry["estimators"])} for entry in entries]
     titles = {"id": "Method", "trust": "Trust", "guarantee": "Guarantee", "title": "What it is"}
     return as_table(rows, titles)
+
+
+def _other(found: dict[str, Any]) -> str:
+    facts = [
+        ("Id", f"{found['id']}, no method of its own"),
+        ("What it is", found["what"]),
+        *([("Part of", ", ".join(found["methods"]))] if found["methods"] else []),
+        *(
+            [("In a job", ", ".join(f"{key}: {value}" for key, value in found["settings"].items()))]
+            if found["settings"]
+            else []
+        ),
+        *([("Library", found["library"])] if found["library"] else []),
+    ]
+    return as_list(facts)
 
 
 def _details(found: dict[str, Any]) -> str:
@@ -63,7 +90,7 @@ def _details(found: dict[str, Any]) -> str:
         *([("To be set", ", ".join(found["needs"]))] if found["needs"] else []),
         ("Released", ", ".join(name.rstrip("_") for name in found["outputs"])),
         ("Source", f"{found['source']} (spec {found['spec']})"),
-        ("Example", found["pipeline"]),
+        ("Job", f"dpdist run {found['id']} ({found['pipeline']})"),
     ]
     lines = [as_list(facts), "", f"Parameters of {first} (key params of a job):"]
     for parameter in found["estimator_parameters"][first]:

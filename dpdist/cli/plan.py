@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
+from dpdist.cli.job_name import JobName
 from dpdist.cli.output import as_json, as_list, as_table, cost, deliver, size
 
 
 @click.command("plan")
-@click.argument("job", type=click.Path(dir_okay=False))
+@click.argument("job", type=JobName())
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of the job; repeatable.")
 @click.option("--n-rows", type=click.IntRange(1), metavar="N", help="Plan for N rows instead of the data's own.")
 @click.option(
@@ -21,9 +22,9 @@ from dpdist.cli.output import as_json, as_list, as_table, cost, deliver, size
 def command(job: str, settings: tuple[str, ...], n_rows: int | None, n_features: int | None, json_: bool) -> None:
     """Show what JOB would release, with how much noise, at which cost.
 
-    JOB is the YAML file that 'dpdist run' takes. Everything follows from public numbers: the parameters, the budget,
-    and the number of rows and features. No row is read, no ledger is opened, nothing is charged. With --n-rows and
-    --n-features the dataset need not exist yet.
+    JOB is the YAML file or the id that 'dpdist run' takes. Everything follows from public numbers: the parameters,
+    the budget, and the number of rows and features. No row is read, no ledger is opened, nothing is charged. With
+    --n-rows and --n-features the dataset need not exist yet.
 
     In the local model the noise is that of the report of one user, and the standard error that of a coordinate of
     their mean (a frequency), at the worst records that users can have.
@@ -52,6 +53,7 @@ def command(job: str, settings: tuple[str, ...], n_rows: int | None, n_features:
 def as_text(record: dict[str, Any]) -> str:
     """A plan, or a dry run, for people."""
     facts, data = [("Method", f"{record['id']}: {record['title']} ({record['estimator']})")], record["data"]
+    facts += [("Chosen", record["reason"])] if record["reason"] is not None else []
     rows = "" if data["n_rows"] is None else f", {data['n_rows']:,} rows"
     facts.append(("Data", f"{data['source']}{rows}, {data['n_features']:,} features"))
     if data["account"] is not None:

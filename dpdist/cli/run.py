@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpdist.cli.job_name import JobName
 from dpdist.cli.output import as_json, as_list, cost, deliver
 from dpdist.errors import BudgetExceeded, DpdistError, Fenced
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command("run")
-@click.argument("job", type=click.Path(dir_okay=False))
+@click.argument("job", type=JobName())
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of the job; repeatable.")
 @click.option("--output", metavar="PLACE", help="Where the results go; the same as --set output=PLACE.")
 @click.option("--scheduler", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler (tcp://host:8786).")
@@ -39,10 +40,10 @@ def command(
 ) -> None:
     """Run JOB: fit a model under differential privacy, charge the budget, write the results.
 
-    JOB is a YAML file with the keys method, estimator, data, params, budget, ledger, journal, cluster and output
-    ('dpdist schema job' describes them, the folder pipelines of the source has an example for every method). It is
-    checked as a whole first. --set overrides one key; its value is YAML. Paths in a job are relative to the current
-    directory.
+    JOB is a YAML file with the keys method, estimator, data, params, budget, ledger, journal, cluster, output and
+    version ('dpdist schema job' describes them), or, where there is no such file, the id of a method, whose own job
+    on generated data is run ('dpdist methods ID --job' prints it). It is checked as a whole first. --set overrides
+    one key; its value is YAML. Paths in a job are relative to the current directory.
 
     The output, a directory or the address of one in an object store (s3://bucket/prefix, gs://, az://), gets run.json
     (what was asked, released and guaranteed, and on what it ran), released.zarr (the released arrays) and report.html.
@@ -55,6 +56,7 @@ def command(
 
     \b
     Examples:
+      dpdist run dp-gd
       dpdist run job.yaml --dry-run
       dpdist run job.yaml --output runs/monday
       dpdist run job.yaml --output runs/monday --resume
@@ -160,6 +162,7 @@ def summary(record: dict[str, Any], output: str | None) -> str:
     ]
     facts = [
         ("Method", f"{record['id']}: {record['title']} ({record['estimator']})"),
+        *([("Chosen", record["reason"])] if record["reason"] is not None else []),
         ("Data", f"{dataset['source']}{rows}, id {dataset['id']}"),
         ("Account", dataset["account"]),
         ("Rounds", f"{record['rounds']:,}, {record['passes']:g} passes over the data, {record['seconds']:.2g} s"),

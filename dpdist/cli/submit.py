@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dpdist.cli.job_name import JobName
 from dpdist.cli.output import as_json, deliver
 from dpdist.errors import BudgetExceeded
 
@@ -18,7 +19,7 @@ LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no words by accident
 
 
 @click.command("submit")
-@click.argument("job", type=click.Path(dir_okay=False))
+@click.argument("job", type=JobName())
 @click.option("--namespace", metavar="NAME", help="Namespace of the cluster; by default that of the current context.")
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig; by default the current one.")
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Number of worker pods.")
@@ -65,6 +66,7 @@ def command(
     from dpdist.cluster.kubernetes import Namespace, follow
     from dpdist.cluster.submission import check_job, check_name, config_map, dask_job, name_of
     from dpdist.jobs.job import load_job
+    from dpdist.jobs.shipped import job_file
     from dpdist.jobs.yaml_lines import read_text
 
     if retries and not wait:
@@ -78,7 +80,7 @@ def command(
     check_job(loaded, templates)
     arguments = [word for setting in settings for word in ("--set", setting)]
     arguments += ["--output", str(loaded.output)]
-    stored = config_map(run, read_text(job), arguments, None if owner is None else place.owner_job(owner))
+    stored = config_map(run, read_text(job_file(job)), arguments, None if owner is None else place.owner_job(owner))
     made = place.register(stored)
 
     def start(number: int) -> None:

@@ -7,7 +7,6 @@ account. The rights that are needed are in ``deploy/base/rbac.yaml``.
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +18,6 @@ from dpdist.cluster.submission import (
     ARGUMENTS,
     CLUSTER,
     COMPONENT,
-    JOB_FILE,
     OUTCOME,
     PART_OF,
     RUN,
@@ -190,11 +188,6 @@ class Namespace:
             if not pods:
                 raise SubmissionError(f"{attempt.name} has no runner pod: {attempt.reason or 'it is deleted'}")
             yield from pods[0].logs(container="runner", follow=follow, timeout=None)
-
-
-def text_of(config_map: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """The job file and the options of a run."""
-    return config_map["data"][JOB_FILE], json.loads(config_map["metadata"]["annotations"][ARGUMENTS])
 
 
 def follow(

@@ -8,10 +8,7 @@ from dpdist.errors import BudgetError
 from dpdist.privacy.accounting.plan import Item
 from dpdist.privacy.accounting.releases import Poisson
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.mechanisms.attention import CentreOfAttention
 from dpdist.privacy.mechanisms.norms import name_of
-from dpdist.privacy.mechanisms.objective_perturbation import ObjectivePerturbation
-from dpdist.privacy.mechanisms.reported import Reported
 from dpdist.privacy.protected_units import Protected
 
 
@@ -28,19 +25,12 @@ def check_plannable(item: Item, units: Units) -> None:
         units.need_counted(f"item {item.name!r} is asked of a fold, which holds all rows of a {units.name} or none")
     if units.max_rows == 1:
         return
-    several = f"item {item.name!r}: one {units.name} may own several rows of this dataset"
-    if isinstance(item.mechanism, Reported):
+    if item.mechanism.reported is not None:
         check_one_report(units)
-    if isinstance(item.mechanism, ObjectivePerturbation):
+    if item.mechanism.one_row_only:
         raise BudgetError(
-            f"{several}, and the linear term of a perturbed objective hides one row only. Use solver='gradient' or "
-            "solver='output'"
-        )
-    if hasattr(type(item.mechanism), "smoothness"):
-        raise BudgetError(
-            f"{several}, and noise that follows the data ({type(item.mechanism).__name__}) is proved where neighbours "
-            f"differ in one row. Truncate instead of trimming, or keep one row per {units.name} (dpdist ingest "
-            "--max-rows 1)"
+            f"item {item.name!r}: one {units.name} may own several rows of this dataset, and "
+            f"{item.mechanism.one_row_only}, or keep one row per {units.name} (dpdist ingest --max-rows 1)"
         )
 
 
@@ -72,11 +62,11 @@ def check_reported(item: Item, query: Query, protects: Protected) -> None:
             f"item {item.name!r} is charged for {protects.what}, and {type(query).__name__} protects "
             f"{query.protects.what}: name that as what the run protects"
         )
-    paid = item.mechanism.cost if isinstance(item.mechanism, Reported) else None
+    paid = item.mechanism.reported
     if query.reported != paid:
         raise BudgetError(
             f"item {item.name!r} pays for {paid or 'noise on an exact sum'}, and {type(query).__name__} brings "
-            f"{query.reported or 'an exact sum'}: a query of reports and Reported(its cost) belong together"
+            f"{query.reported or 'an exact sum'}: a query of reports and a mechanism of its cost belong together"
         )
 
 
@@ -97,29 +87,28 @@ def sensitivity_of(item: Item, query: Query, neighbours: Neighbours, units: Unit
             "a row as its sensitivity; amplification by sampling is proved for such sums only. Release it on all rows, "
             "or with sampled=True where the query has that"
         )
-    if isinstance(item.mechanism, CentreOfAttention) and query.steps(units) > 1:
+    if item.mechanism.one_change_only and query.steps(units) > 1:
         raise BudgetError(
-            f"one {units.name} may change several of the points that {type(query).__name__} gives, and the centre of "
-            "attention hides one changed point only"
+            f"one {units.name} may change several of the values that {type(query).__name__} gives, and "
+            f"{item.mechanism.one_change_only}"
         )
     return sensitivity
 
 
 def check_smooth(item: Item, query: Query, neighbours: Neighbours) -> None:
     """Refuse noise that follows the data unless the query's bound is as smooth as the mechanism's proof needs."""
-    proved: float | None = getattr(item.mechanism, "smoothness", None)
+    kind, proved = type(item.mechanism).__name__, item.mechanism.smoothness
+    if item.mechanism.replace_one_only and neighbours is not Neighbours.REPLACE_ONE:
+        raise BudgetError(
+            f"{kind} is proved where neighbours differ in one row of a public number of rows: use "
+            "neighbours='replace-one'"
+        )
     if proved is None and query.smoothness is None:
         return
-    kind = type(item.mechanism).__name__
     if proved is None or query.smoothness is None or query.smoothness > proved:
         raise BudgetError(
             f"{type(query).__name__} has a smooth bound for t = {query.smoothness}, {kind} needs t <= {proved}: "
             "use the two that belong together"
-        )
-    if neighbours is not Neighbours.REPLACE_ONE:
-        raise BudgetError(
-            f"{kind} is proved where neighbours differ in one row of a public number of rows: use "
-            "neighbours='replace-one'"
         )
 
 

@@ -5,7 +5,7 @@ the released value. Nobody else ever sees an un-noised sum, and noise meets data
 
 The order of things, which is what makes a crash harmless:
 
-1. `Coordinator.plan` calibrates the noise and asks the ledger whether the plan fits: a run that can't be paid for is
+1. `Coordinator.plan` calibrates the noise and asks the ledger whether it can pay: a run that can't be paid for is
    refused before any row is read;
 2. the shards are loaded (an unreadable chunk stops the run here, for free), then the whole plan is charged, durably;
 3. each release is recorded, summed, and drawn; its value is committed to the journal before anybody gets to see it.
@@ -52,7 +52,6 @@ from dpdist.privacy.ledger.journal import AnyJournal
 from dpdist.privacy.ledger.ledger import Charge, Ledger
 from dpdist.privacy.ledger.paid_run import PaidRun
 from dpdist.privacy.ledger.records import edition_of
-from dpdist.privacy.mechanisms.reported import Reported
 from dpdist.privacy.protected_units import ALL_DATA, About, Protected
 from dpdist.privacy.randomness.bits import StreamBits, SystemBits
 from dpdist.privacy.randomness.streams import Stream, run_key_from_seed
@@ -102,14 +101,14 @@ class Coordinator:
         Rows that have to be read together: every range that a task holds begins at a multiple of it, whatever the
         partitions are.
     computation : str, optional
-        Public description of whatever the states depend on besides earlier releases (solver, step size, penalty ...).
+        Public description of whatever the states depend on besides earlier releases (step size, tolerance ...).
         A ``run_id`` that was used for another computation is refused instead of replayed.
     protects : Protected, optional
         What of a row the queries randomise, where that is less than all of it (`dpdist.privacy.protected_units`).
 
     Examples
     --------
-    See `dpdist.central.linear.minimizer` for a user of this class.
+    See `dpdist.method.Oracle` for a user of this class.
     """
 
     def __init__(
@@ -204,7 +203,7 @@ class Coordinator:
         self._paid.open(self._digest(plan), self._charge_of(plan), About(self.dataset.schema.unit, plan.protects))
         if not self._named and self._ledger.has_unnamed():
             warnings.warn(
-                f"{self._ledger.path} has charges for arrays without a name, and these have none either: each fit has "
+                f"{self._ledger.path} has charges for arrays without a name, and these have none either: each run has "
                 "an account of its own, and nothing adds up what is learned about the same people. To add it up, name "
                 "their account: Dataset.from_arrays(X=X, y=y, account='survey-2026'); or, where the arrays are not "
                 "yours to name, as in a grid search, ledger=Ledger(path, account='survey-2026')",
@@ -311,7 +310,7 @@ class Coordinator:
     def _shard_plans(self, workers: Workers) -> list[tuple[ShardPlan, dict[str, list[Any]]]]:
         """Deal the partitions to one shard per worker thread, in turn, so that a fold reaches all of them."""
         partitions = _aligned(self.dataset.partitions, self._align)
-        if all(isinstance(item.mechanism, Reported) for item in self._planned().items):
+        if all(item.mechanism.reported is not None for item in self._planned().items):
             partitions = cut(partitions, self._align, workers.n_threads)
         self._ranges = partitions
         n_shards = max(1, min(workers.n_threads, len(partitions)))

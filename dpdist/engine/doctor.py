@@ -62,7 +62,7 @@ def examine_cluster(cluster: Any, dataset: Dataset | None = None) -> list[Findin
     Parameters
     ----------
     cluster : str, mapping, distributed.Client, cluster object or None
-        As estimators take it. None and ``"threads"``: this process, for which there is nothing to check.
+        As a `Coordinator` takes it. None and ``"threads"``: this process, for which there is nothing to check.
     dataset : Dataset, optional
     """
     if cluster is None or cluster == "threads":

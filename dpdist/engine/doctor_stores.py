@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from dpdist.data import Dataset
 from dpdist.engine.disks import CONTAINER, MEMORY, NETWORK, mount_of
 from dpdist.engine.doctor import Finding, clocks, is_loopback
-from dpdist.errors import DataError, LedgerError
+from dpdist.engine.memory import noted_head
+from dpdist.errors import DataError, Forgotten, LedgerError
 from dpdist.objects import StoreError
+from dpdist.privacy.ledger.heads import check_head
 from dpdist.privacy.ledger.journal import FIRST_EPOCH
 from dpdist.privacy.ledger.journal import SCHEMA as JOURNAL
+from dpdist.privacy.ledger.location import is_there
 from dpdist.privacy.ledger.migrations import found_version, refuse_newer
 from dpdist.privacy.ledger.object_journal import creates_once
 from dpdist.privacy.ledger.postgres import is_address
@@ -48,6 +52,29 @@ def examine_ledger(path: str) -> list[Finding]:
         return list(_database(path) if is_address(path) else _file(path))
     except LedgerError as error:
         return [Finding("ledger", "fail", str(error), "see the message")]
+
+
+def examine_account(path: str, dataset: Dataset) -> list[Finding]:
+    """Examine whether a ledger is the one that limits a dataset, with all that it held; nothing is written."""
+    name = "account"
+    try:
+        known = noted_head(dataset)
+        if known is None:
+            return []
+        head, note = known
+        belongs = f"the dataset {dataset.location}"
+        if not is_there(path):
+            raise Forgotten(
+                f"{belongs} is limited by the ledger with the id {head.ledger}, last used at {note.get('path')}, and "
+                f"there is no ledger at {path}: name that ledger, or restore it"
+            )
+        with contextlib.closing(open_store(path, None)) as store:
+            is_current = store.read(lambda db: found_version(store, db, LEDGER)[0]) == LEDGER.version
+            if is_current:  # another version is said, and migrated by the next run
+                store.read(lambda db: check_head(db, path, head, belongs, dataset.account))
+    except (LedgerError, DataError) as error:
+        return [Finding(name, "fail", str(error), "see the message")]
+    return [Finding(name, "ok", f"{belongs} is limited by this ledger, which has all that it saw")] * is_current
 
 
 def examine_journal(path: str) -> list[Finding]:

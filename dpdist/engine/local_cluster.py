@@ -21,7 +21,7 @@ NEVER_TO_DISK = {"distributed.worker.memory.target": False, "distributed.worker.
 
 @contextmanager
 def opened(cluster: Any) -> Iterator[Any]:
-    """What an estimator takes as ``cluster``; worker processes that a mapping asks for are started and stopped.
+    """What users give as ``cluster``; worker processes that a mapping asks for are started and stopped.
 
     Parameters
     ----------

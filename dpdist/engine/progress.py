@@ -1,7 +1,7 @@
 """What a run tells whoever watches it: public numbers and released names, nothing else.
 
-A watcher is any function of one event. `watching` registers it for the fits that are made inside a ``with`` block (of
-this thread, as with Dask's progress bars), so that no estimator needs a parameter for it.
+A watcher is any function of one event. `watching` registers it for the runs that are made inside a ``with`` block (of
+this thread, as with Dask's progress bars), so that nothing needs a parameter for it.
 """
 
 from __future__ import annotations
@@ -90,22 +90,24 @@ _watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("dpdist_watchers", defau
 
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
-    """Tell ``watcher`` what the fits inside the block do.
+    """Tell ``watcher`` what the runs inside the block do.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from dpdist import LogisticRegression
-    >>> X = np.random.default_rng(0).normal(size=(500, 3))
-    >>> from dpdist.central import GradientDescent
-    >>> short = {"solver": GradientDescent(n_rounds=2), "random_state": 0}
-    >>> model = LogisticRegression(classes=[0, 1], epsilon=1.0, delta=1e-6, row_norm=1.0, **short)
-    >>> with watching(lambda event: print(type(event).__name__)):
-    ...     _ = model.fit(X, (X[:, 0] > 0).astype(int))
+    >>> from dpdist import Budget, Dataset
+    >>> from dpdist.engine.coordinator import Coordinator
+    >>> from dpdist.privacy.accounting.plan import Item
+    >>> from dpdist.privacy.mechanisms.additive import Laplace
+    >>> from dpdist.queries.minimizers import RowCount
+    >>> rows = {"dataset": Dataset.from_arrays(X=np.zeros((500, 3))), "arrays": {"X": np.asarray}}
+    >>> with watching(lambda event: print(type(event).__name__)), Coordinator(budget=Budget(1.0), **rows) as run:
+    ...     count = run.plan([Item("rows", Laplace(), count=2)])["rows"]
+    ...     for _ in range(2):
+    ...         _ = run.release(RowCount(), count)
     Planned
     Loading
     Charged
-    Released
     Released
     Released
     """

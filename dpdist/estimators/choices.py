@@ -12,10 +12,10 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 
 from dpdist.errors import BudgetError
-from dpdist.method import Choice
+from dpdist.method import Choice, nearest
 
 Offered = Mapping[str, type[Choice]]
 """What a parameter may be, by name."""
@@ -76,10 +76,12 @@ class ChoosesObjects(BaseEstimator):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> ChoosesObjects:
         """Refuse a parameter that belongs to one of the objects in words that say so."""
-        unknown = [name for name in kwargs if name not in cls._get_param_names()]
-        for name in unknown:
-            if says := cls._who_reads(name, kwargs[name]):
-                raise TypeError(f"{cls.__name__} has no parameter {name!r}: {says}")
+        known = cls._get_param_names()
+        for name in kwargs:
+            if name not in known:
+                says = cls._who_reads(name, kwargs[name])
+                hint = f": {says}" if says else nearest(name, known)
+                raise TypeError(f"{cls.__name__} has no parameter {name!r}{hint}")
         return super().__new__(cls)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -91,7 +93,15 @@ class ChoosesObjects(BaseEstimator):
         return found
 
     def set_params(self, **params: Any) -> ChoosesObjects:
-        """Set parameters; those of objects, as ``solver__n_rounds``, after plain ones."""
+        """Set parameters, all of them or, where one is refused, none; those of objects after plain ones."""
+        rehearsal = type(self).__new__(type(self))
+        for name, value in vars(self).items():
+            rehearsal.__dict__[name] = clone(value, safe=False) if isinstance(value, BaseEstimator) else value
+        rehearsal._set(params)
+        self._set(params)
+        return self
+
+    def _set(self, params: Mapping[str, Any]) -> None:
         plain = {name: value for name, value in params.items() if "__" not in name}
         nested: dict[str, dict[str, Any]] = {}
         others = {}
@@ -100,7 +110,7 @@ class ChoosesObjects(BaseEstimator):
             if not field:
                 continue
             present = plain.get(owner, getattr(self, owner, None))
-            if self._offered(owner) or _fields(present):
+            if self.offered(owner) or _fields(present):
                 nested.setdefault(owner, {})[field] = value
             elif owner in self._get_param_names() and not hasattr(present, "set_params"):
                 raise BudgetError(
@@ -112,14 +122,13 @@ class ChoosesObjects(BaseEstimator):
         super().set_params(**plain, **others)
         for owner, fields in nested.items():
             setattr(self, owner, self._replaced(owner, fields))
-        return self
 
-    def _offered(self, parameter: str) -> Offered:
+    def offered(self, parameter: str) -> Offered:
         """What a parameter may be, where that depends on others; empty for one that is no object."""
         return self.offers.get(parameter, {})
 
     def _replaced(self, owner: str, fields: Mapping[str, Any]) -> Any:
-        offered = self._offered(owner)
+        offered = self.offered(owner)
         value = getattr(self, owner)
         name = next(iter(fields))
         if isinstance(value, str) and value == "auto":
@@ -131,12 +140,13 @@ class ChoosesObjects(BaseEstimator):
             )
         value = chosen(owner, value, offered) if offered else value
         for name in fields:
+            if isinstance(value, Choice) and name not in value.parameters():
+                raise BudgetError(f"{owner}__{name}: {value.lacks(name)}")
             if name not in _fields(value):
-                known = readers(name, offered)
-                hint = f"; it belongs to {', '.join(known)}" if known else ""
+                own = list(_fields(value))
                 raise BudgetError(
-                    f"{owner}__{name}: {type(value).__name__} has no parameter {name!r}{hint}. It has "
-                    f"{', '.join(_fields(value)) or 'none'}"
+                    f"{owner}__{name}: {type(value).__name__} has no parameter {name!r}{nearest(name, own) or '.'} It "
+                    f"has {', '.join(own) or 'none'}"
                 )
         return dataclasses.replace(value, **fields)
 

@@ -21,6 +21,7 @@ from dpdist.engine.checks import check_asked
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, MissingBound, warn_caller
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import ChoosesObjects
 from dpdist.estimators.computation import computation_of
 from dpdist.estimators.inputs import as_dataset
@@ -28,7 +29,8 @@ from dpdist.estimators.outlook import Outlook, outlook
 from dpdist.estimators.parameters import check_count
 from dpdist.estimators.representation import ReadableFit
 from dpdist.estimators.row_maps import features, targets
-from dpdist.method import Line, Method, Oracle, Public
+from dpdist.estimators.unread import refuse_unread
+from dpdist.method import Line, Method, Noted, Oracle, Public, noting
 from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.budget import Budget, Neighbours
@@ -36,7 +38,7 @@ from dpdist.privacy.ledger.ledger import Ledger
 
 
 @dataclass(eq=False, repr=False)
-class Estimator(ChoosesObjects, ReadableFit):
+class Estimator(Noted, ChoosesObjects, ReadableFit):
     """An estimator that owns the run of a `dpdist.engine.coordinator.Coordinator`.
 
     Parameters
@@ -68,6 +70,10 @@ class Estimator(ChoosesObjects, ReadableFit):
     neighbours: ClassVar[str] = Neighbours.REPLACE_ONE.value
     n_public: ClassVar[int | None] = None
 
+    common: ClassVar[frozenset[str]] = frozenset({"ledger", "cluster", "run_id", "random_state"})
+    """Parameters of every run, whatever the method."""
+    supposing: ClassVar[Mapping[str, Any]] = {}
+    """Values of parameters that methods ask for, for finding out which methods read another one."""
     labelled: ClassVar[bool] = True
     """Whether rows have labels."""
 
@@ -85,6 +91,10 @@ class Estimator(ChoosesObjects, ReadableFit):
                 n = public.n_rows if public.counted else None
                 check_asked(plan[line.name], line.query, public.neighbours, units, method.protects, method.align, n)
         return plan
+
+    def decided(self, n_rows: int, n_features: int, units: Units = ROWS) -> Method:
+        """The method that a fit would use, with all its choices made, from public numbers; its ``reason`` says why."""
+        return self._method_for(n_rows, n_features, units)
 
     def sensitivities(self, n_rows: int, n_features: int, units: Units = ROWS) -> dict[str, float]:
         """How much one unit can move each line of the plan (in the norm of its mechanism).
@@ -120,6 +130,11 @@ class Estimator(ChoosesObjects, ReadableFit):
 
     # -- what a family of methods says of itself --------------------------------------------------------------------
 
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """The kinds of answer that a fitted one gives."""
+        return ()
+
     @abstractmethod
     def _decided(self, public: Public, **beside: Any) -> Method:
         """The method with all its public choices made; ``beside`` is what ``fit`` takes beside rows and labels."""
@@ -152,9 +167,8 @@ class Estimator(ChoosesObjects, ReadableFit):
         self._check_parameters()
         dataset = self._dataset(X, y)
         arrays = self._prepare(dataset)
-        public = self._public(dataset.n_rows, self.n_features_in_, dataset.schema.units)
-        method = self._decided(public, **beside)
-        method.budget.warn_if_delta_is_large(public.n_rows)
+        method = self._method(dataset.n_rows, self.n_features_in_, dataset.schema.units, **beside)
+        method.budget.warn_if_delta_is_large(method.public.n_rows)
         for warning in method.warnings():
             warn_caller(warning)
         with self._run(dataset, arrays, method) as oracle:
@@ -205,7 +219,16 @@ class Estimator(ChoosesObjects, ReadableFit):
         self._check_parameters()
         check_count("n_rows", n_rows)
         check_count("n_features", n_features)
-        return self._decided(self._public(n_rows, n_features, units))
+        return self._method(n_rows, n_features, units)
+
+    def _method(self, n_rows: int, n_features: int, units: Units, **beside: Any) -> Method:
+        """The method with all its public choices made, which reads all that was set."""
+        with noting() as read:
+            public = self._public(n_rows, n_features, units)
+            method = self._decided(public, **beside)
+            method.lines(), method.warnings()
+        refuse_unread(self, public, method, read)
+        return method
 
     def _check_units(self, units: Units) -> None:
         """Refuse a dataset by whose rows it has, before anything is said about how many there are."""

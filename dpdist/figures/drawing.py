@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import textwrap
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Context
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpdist.errors import DpdistError
-from dpdist.figures.figure import ALONG, AXES, METRICS, Figure, is_wide
+from dpdist.figures.figure import ALONG, AXES, METRICS, Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#6A3D9A", "#000000")
 """Told apart by the colour-blind as well (Okabe and Ito 2008), the light yellow left out."""
@@ -189,3 +190,15 @@ def _rounded_up(value: float) -> str:
 
 def _colour(index: int) -> str:
     return COLOURS[index % len(COLOURS)]
+
+
+def is_wide(values: Sequence[float]) -> bool:
+    """Whether numbers are better shown on a logarithmic axis: all positive, and more than a decade apart.
+
+    Examples
+    --------
+    >>> is_wide([0.1, 1.0, 4.0]), is_wide([10, 20, 50]), is_wide([0.0, 100.0])
+    (True, False, False)
+    """
+    finite = [v for v in values if math.isfinite(v)]
+    return bool(finite) and min(finite) > 0 and max(finite) >= 10 * min(finite)

@@ -31,15 +31,17 @@ Everything that is wrong is reported as for jobs, with key and line, before anyt
 from __future__ import annotations
 
 import copy
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpdist.errors import DataError
+from dpdist.figures.measures import check
 from dpdist.jobs.job import Job, JobError, job_of, override, put
 from dpdist.jobs.kinds import Reader, shown
+from dpdist.jobs.shipped import figure_file
 from dpdist.jobs.yaml_lines import Entry, Problem, nearest, parse, read_text
 
 PRESETS = ("quick", "full")
@@ -116,7 +118,7 @@ def load_figure(
 
     Parameters
     ----------
-    path : path of a YAML file
+    path : path of a YAML file, or id of a figure that comes with the package
     preset : {"quick", "full"}
     settings : sequence of str
         Overrides of the preset, such as ``"data.n=500"``; what a series or a panel sets stays.
@@ -128,6 +130,7 @@ def load_figure(
     JobError
         Names what is wrong.
     """
+    path = figure_file(path)
     source = str(path)
     problems: list[Problem] = []
     root = parse(read_text(path), source, problems)
@@ -205,7 +208,7 @@ class _Reader:
                 cells += [
                     Cell(line.panel, label, line.line, line.x, seed, self._job(tree, seed)) for seed in range(n_seeds)
                 ]
-        self._check(panels, cells)
+        self._check(metric or "", panels, cells)
         names = tuple(dict.fromkeys([label for label, _ in shared] + [cell.series for cell in cells]))
         return Figure(
             name, title, source or "", about or "", metric or "", preset, n_seeds, names, tuple(panels), tuple(cells)
@@ -229,9 +232,14 @@ class _Reader:
             put(tree, "data.random_state", shifted, self.problems)
         return job_of(tree, self.source, self.problems)
 
-    def _check(self, panels: Sequence[Panel], cells: Sequence[Cell]) -> None:
+    def _check(self, metric: str, panels: Sequence[Panel], cells: Sequence[Cell]) -> None:
         for cell in cells:
             job = cell.job
+            try:
+                check(metric, job)
+            except DataError as error:
+                text = str(error).partition(": ")[2]
+                raise JobError(self.source, [Problem("metric", self.root.value["metric"].where, text)]) from error
             if panels[cell.panel].x in ALONG and job.params.get("fit_intercept", True):
                 text = "set it to false: errors along a run are those of the coefficients alone"
                 where = job.locations.get("params.fit_intercept", job.locations.get("params", ""))
@@ -383,15 +391,3 @@ def _at(root: Entry, key: str) -> Entry | None:
     for name in key.split("."):
         entry = entry.value.get(name) if entry is not None and isinstance(entry.value, dict) else None
     return None if entry is None or entry.value is None else entry
-
-
-def is_wide(values: Sequence[float]) -> bool:
-    """Whether numbers are better shown on a logarithmic axis: all positive, and more than a decade apart.
-
-    Examples
-    --------
-    >>> is_wide([0.1, 1.0, 4.0]), is_wide([10, 20, 50]), is_wide([0.0, 100.0])
-    (True, False, False)
-    """
-    finite = [v for v in values if math.isfinite(v)]
-    return bool(finite) and min(finite) > 0 and max(finite) >= 10 * min(finite)

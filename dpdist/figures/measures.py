@@ -1,11 +1,11 @@
 """How good a fitted model is, and how good it was along its run: the metrics of figures.
 
-- ``error``: that of the generated problem (`dpdist.problems.generated`), on fresh rows.
+- ``error``: that of the generated problem, for every kind of answer (`dpdist.problems.metrics`).
+- ``distance``: that of the answer from the truth, in the l2 norm, where the answer is an array.
 - ``gap``: the objective on the training rows (mean loss plus penalty) minus its minimum over the constraint.
-- ``distance``: l2 distance of the coefficients to the truth.
 
 Each stands beside two others: what the metric is without privacy on the same rows (0 for the gap, by definition), and
-with all coefficients 0. Generated data only: the numbers are not private.
+for the trivial answer, that is with all coefficients 0. Generated data only: the numbers are not private.
 
 A run's released iterates are public, and so are means of them. Where a method returns the mean of the last half of its
 iterates, the error after k rounds is that of the mean of the last half of the first k, which is what it would return.
@@ -17,17 +17,21 @@ import copy
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.constraints import proximal
 from dpdist.errors import DataError
+from dpdist.jobs.job import Job, make_estimator
 from dpdist.jobs.planning import passes
-from dpdist.problems.generated import Generated
-from dpdist.problems.metrics import Distance, Excess
+from dpdist.problems.catalog import PROBLEMS
+from dpdist.problems.metrics import Metric
+from dpdist.problems.problem import Generated
+
+if TYPE_CHECKING:
+    from dpdist.central.linear.minimizer import Minimizer
 
 Vector = NDArray[np.float64]
 MOST_POINTS = 40
@@ -36,26 +40,26 @@ _TOLERANCE = 1e-12
 _MOST_ITERATIONS = 20_000
 
 
-@dataclass(frozen=True)
-class Ruler:
-    """A metric on one dataset: ``of`` a fitted model, without privacy, and with all coefficients 0."""
+def check(metric: str, job: Job) -> None:
+    """Refuse a job whose answers the metric cannot measure."""
+    model = make_estimator(job)
+    if metric == "gap":
+        _minimised(model)
+    else:
+        name = f"{job.method.id} ({job.estimator})"
+        PROBLEMS[job.data["generate"]].metric(model.answers, name, distance=metric == "distance")
 
-    of: Callable[[Any], float]
-    nonprivate: float
-    trivial: float
-    what: str
 
-
-def ruler(metric: str, generated: Generated, model: Any) -> Ruler:
+def metric_of(metric: str, generated: Generated, model: Any) -> Metric:
     """The metric for models such as ``model``, which has to be fitted."""
-    return {"error": _error, "gap": _gap, "distance": _distance}[metric](generated, model)
+    return Gap(generated, model) if metric == "gap" else generated.metric(model, distance=metric == "distance")
 
 
 def kind(metric: str, generated: Generated, model: Any) -> str:
-    """Two models of one kind are measured by one ruler."""
+    """Two models of one kind are measured alike."""
     if metric == "gap":
         return repr((model._loss(), model._penalty(), model.constraint, model.fit_intercept))
-    return type(generated.yardstick(model)).__name__
+    return type(generated.metric(model)).__name__
 
 
 def along(model: Any) -> list[tuple[float, int, Any]]:
@@ -88,43 +92,42 @@ def _is_averaged(model: Any) -> bool:
     return combine == "tail-average" or (combine == "auto" and getattr(rows, "name", rows) == "sample")
 
 
-def _error(generated: Generated, model: Any) -> Ruler:
-    yardstick = generated.yardstick(model)
-    reference, trivial = generated.reference(yardstick), yardstick.trivial()
-    nonprivate = trivial if reference is None else yardstick.error(reference)
-    return Ruler(lambda other: generated.yardstick(other).error(other), nonprivate, trivial, yardstick.what)
+def _minimised(model: Any) -> Minimizer:
+    """A model that minimises one objective."""
+    from dpdist.central.linear.minimizer import Minimizer  # not needed to list figures
 
-
-def _distance(generated: Generated, model: Any) -> Ruler:
-    yardstick = generated.yardstick(model)
-    if not isinstance(yardstick, Excess | Distance):
-        raise DataError("metric: distance is for regressions; take error or gap where the labels are classes")
-
-    def distance(other: Any) -> float:
-        return float(np.linalg.norm(np.ravel(other.coef_) - generated.truth))
-
-    reference = generated.reference(yardstick)
-    return Ruler(distance, distance(reference), float(np.linalg.norm(generated.truth)), "l2 distance to the truth")
-
-
-def _gap(generated: Generated, model: Any) -> Ruler:
-    if not hasattr(model, "_penalty") or (np.ndim(model.coef_) == 2 and len(model.coef_) > 1):
+    if not isinstance(model, Minimizer) or len(model.get_params().get("classes") or ()) > 2:
         raise DataError("metric: gap needs a method that minimises one objective; take error")
-    rows = generated.dataset.read(0, generated.dataset.n_rows)
-    X, loss, penalty = np.asarray(rows["X"], dtype=np.float64), model._loss(), model._penalty()
-    y = np.asarray(rows["y"], dtype=np.float64)
-    if hasattr(model, "classes_"):
-        y = np.where(rows["y"] == model.classes_[1], 1.0, -1.0)
+    return model
 
-    def objective(w: Vector) -> float:
-        return float(np.mean(loss.value(X @ w, y))) + (penalty.value(w) if penalty is not None else 0.0)
 
-    best = minimise(X, y, loss, proximal(penalty, model.constraint, X.shape[1]))
-    least = objective(best)
-    trivial = objective(np.zeros(X.shape[1])) - least
+class Gap(Metric):
+    """The objective of a model, which it shares with others of its `kind`, minus its minimum without privacy."""
+
     what = "objective on the training rows minus its minimum"
-    # below the accuracy of the minimum a gap means nothing
-    return Ruler(lambda other: max(objective(np.ravel(other.coef_)) - least, 1e-12), 0.0, trivial, what)
+
+    def __init__(self, generated: Generated, model: Any) -> None:
+        model = _minimised(model)
+        rows = generated.dataset.read(0, generated.dataset.n_rows)
+        self._X, self._loss, self._penalty = np.asarray(rows["X"], dtype=np.float64), model._loss(), model._penalty()
+        y, classes = rows["y"], model.get_params().get("classes")
+        self._y = np.asarray(y if classes is None else np.where(y == classes[1], 1, -1), dtype=np.float64)
+        prox = proximal(self._penalty, model.constraint, self._X.shape[1])
+        self._least = self._objective(minimise(self._X, self._y, self._loss, prox))
+
+    def error(self, model: Any) -> float:
+        # below the accuracy of the minimum a gap means nothing
+        return max(self._objective(np.ravel(model.coef_)) - self._least, 1e-12)
+
+    def trivial(self) -> float:
+        return self._objective(np.zeros(self._X.shape[1])) - self._least
+
+    def nonprivate(self, X: Vector, y: Any) -> float:
+        return 0.0
+
+    def _objective(self, w: Vector) -> float:
+        penalty = self._penalty.value(w) if self._penalty is not None else 0.0
+        return float(np.mean(self._loss.value(self._X @ w, self._y))) + penalty
 
 
 def minimise(X: Vector, y: Vector, loss: Any, prox: Callable[[Vector, float], Vector]) -> Vector:

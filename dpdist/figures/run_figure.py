@@ -25,12 +25,13 @@ from dpdist.engine.local_cluster import opened
 from dpdist.errors import DpdistError
 from dpdist.figures.drawing import draw, need_matplotlib
 from dpdist.figures.figure import ALONG, Cell, Figure
-from dpdist.figures.measures import Ruler, along, kind, ruler
+from dpdist.figures.measures import along, kind, metric_of
 from dpdist.jobs import job_data as inputs
 from dpdist.jobs.job import Job, locating
 from dpdist.jobs.planning import checked
 from dpdist.privacy.ledger.ledger import Ledger
-from dpdist.problems.generated import Generated
+from dpdist.problems.metrics import Metric
+from dpdist.problems.problem import Generated
 
 FORMAT = "dpdist-figure/1"
 COLUMNS: Mapping[str, str] = {
@@ -128,7 +129,7 @@ class Bench:
     def __init__(self, metric: str) -> None:
         self._metric = metric
         self._data: tuple[str, Generated] | None = None
-        self._rulers: dict[str, Ruler] = {}
+        self._metrics: dict[str, tuple[Metric, float]] = {}
 
     def run(self, job: Job) -> dict[str, Any]:
         """The numbers of one run, as plain JSON."""
@@ -141,14 +142,14 @@ class Bench:
             with locating(job):
                 model.fit(generated.dataset, **inputs.beside(job, generated))
         seconds = time.perf_counter() - began
-        measure = self._ruler(generated, model)
+        metric, nonprivate = self._measured(generated, model)
         points = along(model) if not job.params.get("fit_intercept", True) else along(model)[-1:]
         return {
             "asked": dict(job.asked),
-            "points": [[n_passes, rounds, measure.of(each)] for n_passes, rounds, each in points],
-            "nonprivate_error": measure.nonprivate,
-            "trivial_error": measure.trivial,
-            "what": measure.what,
+            "points": [[n_passes, rounds, metric.error(each)] for n_passes, rounds, each in points],
+            "nonprivate_error": nonprivate,
+            "trivial_error": metric.trivial(),
+            "what": metric.what,
             "epsilon": model.guarantee_.epsilon,
             "delta": model.guarantee_.delta,
             "accountant": model.plan_.accountant,
@@ -159,17 +160,19 @@ class Bench:
         key = _data_key(job)
         if self._data is None or self._data[0] != key:
             self._data = None  # the old one may go before the new one comes
-            self._rulers.clear()
+            self._metrics.clear()
             generated = inputs.load(job)[1]
             assert generated is not None
             self._data = key, generated
         return self._data[1]
 
-    def _ruler(self, generated: Generated, model: Any) -> Ruler:
+    def _measured(self, generated: Generated, model: Any) -> tuple[Metric, float]:
+        """The metric, and what it is without privacy."""
         name = kind(self._metric, generated, model)
-        if name not in self._rulers:
-            self._rulers[name] = ruler(self._metric, generated, model)
-        return self._rulers[name]
+        if name not in self._metrics:
+            metric = metric_of(self._metric, generated, model)
+            self._metrics[name] = metric, generated.nonprivate(metric)
+        return self._metrics[name]
 
 
 def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

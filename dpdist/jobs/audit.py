@@ -26,6 +26,8 @@ from numpy.typing import NDArray
 
 from dpdist.data import Dataset
 from dpdist.errors import DpdistError
+from dpdist.jobs import job_data as inputs
+from dpdist.jobs.choosing import chosen_method
 from dpdist.jobs.job import Job, locating, make_estimator
 from dpdist.jobs.sections import offers
 from dpdist.losses import LOSSES
@@ -98,10 +100,12 @@ def audit_job(
     found = lower_bounds(scores[0], scores[1], n_runs // 4, job.delta)
     assert claimed is not None
     mu = claimed.mu
+    size = inputs.to_be_written(n_rows, width)
+    method, _ = chosen_method(job, model, model.plan(n_rows, width), size)
     return {
         "format": FORMAT,
-        "id": job.method.id,
-        "title": job.method.title,
+        "id": method.id,
+        "title": method.title,
         "estimator": job.estimator,
         "claimed": {"epsilon": claimed.epsilon, "delta": claimed.delta, "mu": mu},
         "found": plain(found, mu),

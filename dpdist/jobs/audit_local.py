@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from dpdist.jobs import job_data as inputs
 from dpdist.jobs.audit import CONFIDENCE, FAR, FAR_LABEL, FORMAT, Vectors, lower_bounds, plain, score_of
+from dpdist.jobs.choosing import chosen_method
 from dpdist.jobs.job import Job, make_estimator
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.privacy.randomness.draws import SystemDraws
@@ -27,7 +29,9 @@ PER_RUN = 50
 def audit_reports(job: Job, *, n_runs: int, tell: Callable[[int, int], None] | None = None) -> dict[str, Any]:
     """Audit a single report of the method of a job; the arguments and the result are those of `audit_job`."""
     width = int(job.data.get("d", 1))
-    protocol = make_estimator(job).protocol(int(job.data.get("n", 10**5)), width)
+    size, model = inputs.to_be_written(int(job.data.get("n", 10**5)), width), make_estimator(job)
+    protocol = model.protocol(size.n_rows, width)
+    method, _ = chosen_method(job, model, model.plan(size.n_rows, width), size)
     n_users = PER_RUN * n_runs
     pairs = _pairs(protocol, width)
     done, total = 0, len(pairs) + 1
@@ -54,8 +58,8 @@ def audit_reports(job: Job, *, n_runs: int, tell: Callable[[int, int], None] | N
     mu = protocol.cost.parameter if protocol.cost.kind == "gaussian" else None
     return {
         "format": FORMAT,
-        "id": job.method.id,
-        "title": job.method.title,
+        "id": method.id,
+        "title": method.title,
         "estimator": job.estimator,
         "claimed": {"epsilon": protocol.randomiser.epsilon, "delta": delta, "mu": mu},
         "found": plain(found, mu),

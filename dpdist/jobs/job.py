@@ -17,12 +17,16 @@ from typing import Any
 
 from dpdist.data.stores import shown as without_secrets
 from dpdist.jobs.kinds import Reader, parameters_of, shown
-from dpdist.jobs.registry import RegisteredMethod, estimator_class
+from dpdist.jobs.registry import AUTO, RegisteredMethod, estimator_class
 from dpdist.jobs.sections import KEYS, Sections, fixed_parameters
+from dpdist.jobs.shipped import job_file
 from dpdist.jobs.yaml_lines import Entry, JobError, Problem, parse, read_text
+from dpdist.problems.catalog import PROBLEMS
 
 __all__ = ["Job", "JobError", "job_of", "load_job", "locating", "make_estimator", "override", "put"]
 
+VERSION = 1
+"""Of the format of jobs. A format in which a job of today would mean something else gets the next number."""
 _SECRET = re.compile("secret|key|token|password", re.IGNORECASE)
 
 
@@ -73,7 +77,8 @@ def load_job(path: str | os.PathLike[str], settings: Sequence[str] = ()) -> Job:
 
     Parameters
     ----------
-    path : path of a YAML file
+    path : path of a YAML file, or id of a method
+        See `dpdist.jobs.shipped.job_file`.
     settings : sequence of str
         Overrides such as ``"budget.epsilon=0.5"``; values are YAML.
 
@@ -82,6 +87,7 @@ def load_job(path: str | os.PathLike[str], settings: Sequence[str] = ()) -> Job:
     JobError
         Names everything that is wrong.
     """
+    path = job_file(path)
     source = str(path)
     problems: list[Problem] = []
     root = parse(read_text(path), source, problems)
@@ -98,12 +104,15 @@ def load_job(path: str | os.PathLike[str], settings: Sequence[str] = ()) -> Job:
 
 def job_of(root: Entry, source: str, problems: list[Problem]) -> Job:
     """The job that a parsed mapping describes; `JobError` names what is wrong with it, and the ``problems`` so far."""
+    _check_version(root, source)
     sections = Sections(root, Reader(problems))
     method = sections.method()
     estimator = sections.estimator(method)
     data, params, (epsilon, delta) = sections.data(), sections.params(method, estimator), sections.budget(method)
     ledger, journal, output = (sections.store(name) for name in ("ledger", "journal", "output"))
     cluster = sections.cluster()
+    if method is not None and method.id == AUTO:
+        problems += _public_rows(root, data)
     if problems or method is None or estimator is None:
         raise JobError(source, sorted(problems, key=_line))
     written = root.value.get("params")
@@ -119,9 +128,32 @@ def job_of(root: Entry, source: str, problems: list[Problem]) -> Job:
         "output": output,
     }
     locations = dict(_locations(root, ""))
-    return Job(
+    job = Job(
         method, estimator, data, params, epsilon, delta, ledger, journal, cluster, output, asked, source, locations
     )
+    if "generate" in data:
+        with locating(job):
+            PROBLEMS[data["generate"]].check(make_estimator(job), data, f"{method.id} ({estimator})")
+    return job
+
+
+def _check_version(root: Entry, source: str) -> None:
+    """Refuse a job of another version as a whole: what else is wrong with it says nothing."""
+    entry = root.value.get("version")
+    if entry is None or entry.value is None or (entry.value == VERSION and not isinstance(entry.value, bool)):
+        return
+    newer = isinstance(entry.value, int | float) and entry.value > VERSION
+    fix = "install a newer dpdist to run it" if newer else f"write version: {VERSION} and what 'dpdist schema job' says"
+    text = f"this dpdist reads version {VERSION} of the format of jobs, got {shown(entry.value)}; {fix}"
+    raise JobError(source, [Problem("version", entry.where, text)])
+
+
+def _public_rows(root: Entry, data: Mapping[str, Any]) -> Iterator[Problem]:
+    """Refuse what an estimator would choose by in a fit, but not in a plan."""
+    text = f"method: {AUTO} goes by public numbers only; name a method that reads public rows, such as krr-rff-pub"
+    for key in ("public", "public_rows"):
+        if data.get(key):
+            yield Problem(f"data.{key}", root.value["data"].value[key].where, text)
 
 
 def make_estimator(job: Job, **managed: Any) -> Any:
@@ -146,7 +178,8 @@ def locating(job: Job) -> Iterator[None]:
         at = key
         while at not in job.locations and "." in at:
             at = at.rpartition(".")[0]
-        raise JobError(job.source, [Problem(key, job.locations.get(at, "line 1"), str(error))]) from error
+        text = str(error).removeprefix(f"{key}: ")
+        raise JobError(job.source, [Problem(key, job.locations.get(at, "line 1"), text)]) from error
 
 
 def _named(text: str, parameters: Iterable[str]) -> str | None:

@@ -16,7 +16,7 @@ from dpdist.errors import DataError
 from dpdist.jobs.job import Job
 from dpdist.privacy.ledger.heads import Head
 from dpdist.problems.catalog import PROBLEMS
-from dpdist.problems.generated import Generated
+from dpdist.problems.problem import Generated
 
 _LABEL_BYTES = 8
 _PARTITION_BYTES = 2**24  # about, of data that is yet to be written

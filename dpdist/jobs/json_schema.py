@@ -11,11 +11,20 @@ from __future__ import annotations
 import dataclasses
 import importlib.resources
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpdist.errors import DpdistError
 from dpdist.jobs.kinds import OBJECTS, Kind, classes, kind_of, object_of, parameters_of
-from dpdist.jobs.registry import ESTIMATORS, METHODS, OWNED_BY_OTHER_KEYS, RegisteredMethod, estimator_class
+from dpdist.jobs.registry import (
+    ALIASES,
+    AUTO,
+    ESTIMATORS,
+    METHODS,
+    OWNED_BY_OTHER_KEYS,
+    RegisteredMethod,
+    estimator_class,
+)
 from dpdist.jobs.sections import PASSWORD, STORES, of_another_kind, offers, problem_kind
 from dpdist.losses import LOSSES
 from dpdist.problems.catalog import PROBLEMS
@@ -44,22 +53,31 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def _fill_in(job: dict[str, Any]) -> None:
-    job["properties"]["method"]["enum"] = list(METHODS)
+    job["properties"]["method"]["enum"] = [*METHODS, *ALIASES, AUTO]
     for name in STORES:
         job["properties"][name]["not"] = {"type": "string", "pattern": f"{PASSWORD}|{of_another_kind(name)}"}
     defs = job["$defs"]
     common = defs.pop("generated")
-    defs |= {f"data-{name}": _generator(common, name, problem.keys) for name, problem in PROBLEMS.items()}
+    defs |= {f"data-{name}": _generator(common, name, problem.parameters) for name, problem in PROBLEMS.items()}
     defs |= _objects()
     defs |= {f"params-{name}": _params(name) for name in ESTIMATORS}
     job["properties"]["data"]["oneOf"] = [{"$ref": f"#/$defs/data-{name}"} for name in PROBLEMS]
     job["properties"]["data"]["oneOf"].append({"$ref": "#/$defs/stored"})
-    job["allOf"] = [_if("estimator", name, {"params": {"$ref": f"#/$defs/params-{name}"}}) for name in ESTIMATORS]
+    job["allOf"] = [
+        {"if": _says("estimator", [name]), "then": {"properties": {"params": {"$ref": f"#/$defs/params-{name}"}}}}
+        for name in ESTIMATORS
+    ]
     job["allOf"] += [_method(method) for method in METHODS.values()]
+    job["allOf"].append({"if": _says("method", [AUTO]), "then": _automatic()})
 
 
-def _if(key: str, value: str, properties: dict[str, Any]) -> dict[str, Any]:
-    return {"if": {"properties": {key: {"const": value}}, "required": [key]}, "then": {"properties": properties}}
+def _says(key: str, values: Sequence[str]) -> dict[str, Any]:
+    return {"properties": {key: {"enum": list(values)}}, "required": [key]}
+
+
+def _automatic() -> dict[str, Any]:
+    """The estimator, which has to be named."""
+    return {"required": ["estimator"], "properties": {"estimator": {"enum": list(ESTIMATORS)}}}
 
 
 def _method(method: RegisteredMethod) -> dict[str, Any]:
@@ -67,26 +85,23 @@ def _method(method: RegisteredMethod) -> dict[str, Any]:
     pure = method.guarantee == "epsilon"
     number = {"$ref": "#/$defs/number"}
     delta = {"anyOf": [{"const": 0}, {"type": "null"}]} if pure else {**number, "exclusiveMinimum": 0}
-    rule = _if(
-        "method",
-        method.id,
-        {
-            "estimator": {"enum": [*method.estimators, None]},
-            "params": _fixed(method),
-            "budget": {"properties": {"delta": delta}, **({} if pure else {"required": ["delta"]})},
-        },
-    )
+    properties = {
+        "estimator": {"enum": [*method.estimators, None]},
+        "params": _fixed(method),
+        "budget": {"properties": {"delta": delta}, **({} if pure else {"required": ["delta"]})},
+    }
     default = {"params": {"$ref": f"#/$defs/params-{method.estimators[0]}"}}
-    rule["then"]["anyOf"] = [
+    estimators = [
         {"required": ["estimator"], "properties": {"estimator": {"type": "string"}}},
         {"properties": default},
     ]
-    return rule
+    names = [method.id, *method.aliases]
+    return {"if": _says("method", names), "then": {"properties": properties, "anyOf": estimators}}
 
 
 def _fixed(method: RegisteredMethod) -> dict[str, Any]:
     """What a job may not set, and what it may set of an object whose kind the method fixes."""
-    objects = offers(estimator_class(method.estimators[0]))
+    objects = offers(estimator_class(method.estimators[0]), method)
     fixed = {name: value for name, value in method.parameters.items() if name in objects}
     kinds = {name: type(object_of(value, objects[name])) for name, value in fixed.items() if value != "auto"}
     taken = [name for name in method.parameters if name not in kinds]

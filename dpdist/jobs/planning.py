@@ -18,6 +18,7 @@ from dpdist.engine.shards import streamed_bytes
 from dpdist.errors import BudgetExceeded, Forgotten
 from dpdist.jobs import job_data as inputs
 from dpdist.jobs.account import ledger_path, shown_limit, spent
+from dpdist.jobs.choosing import chosen_method
 from dpdist.jobs.job import Job, locating, make_estimator
 from dpdist.jobs.job_data import Size
 from dpdist.jobs.scale import suggestion
@@ -28,7 +29,6 @@ from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.ledger.ledger import Ledger
 from dpdist.privacy.ledger.location import is_there
 from dpdist.privacy.protected_units import About
-from dpdist.problems.catalog import PROBLEMS
 
 FORMAT = "dpdist-plan/1"
 
@@ -74,8 +74,6 @@ def checked(job: Job, size: Size) -> tuple[Any, Plan]:
     """The estimator of a job and its plan; an error names the key and the line that are wrong."""
     with locating(job):
         model = make_estimator(job)
-        if "generate" in job.data:
-            PROBLEMS[job.data["generate"]].check(model, job.data)
         plan = model.plan(size.n_rows, size.n_features, **_of_units(size))
     for item in plan.items:
         check_plannable(item, size.units)
@@ -138,11 +136,13 @@ def account(job: Job, size: Size, plan: Plan) -> dict[str, Any]:
 def _planned(job: Job, size: Size) -> tuple[dict[str, Any], Plan]:
     model, plan = checked(job, size)
     names = [item.name for item in plan.items for _ in range(item.count)]
+    method, reason = chosen_method(job, model, plan, size)
     simulation = getattr(model, "random_state", None) is not None
     record = {
         "format": FORMAT,
-        "id": job.method.id,
-        "title": job.method.title,
+        "id": method.id,
+        "title": method.title,
+        "reason": reason,
         "estimator": job.estimator,
         "asked": dict(job.asked),
         "data": {

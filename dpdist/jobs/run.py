@@ -24,6 +24,7 @@ from dpdist.engine.security import is_remote
 from dpdist.errors import DpdistError, LedgerError
 from dpdist.jobs import job_data as inputs
 from dpdist.jobs.account import before_and_after, is_charged, ledger_path, open_ledger, recorded
+from dpdist.jobs.choosing import chosen_method
 from dpdist.jobs.job import Job
 from dpdist.jobs.planning import checked, dry_run_job, passes
 from dpdist.patience import hurried
@@ -66,11 +67,14 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
         )
     path = ledger_path(job)
     began = time.perf_counter()
-    model, _ = checked(job, inputs.size(job))
+    size = inputs.size(job)
+    model, plan = checked(job, size)
+    method, reason = chosen_method(job, model, plan, size)
     dataset, generated = inputs.load(job)
     head: dict[str, Any] = {
-        "id": job.method.id,
-        "title": job.method.title,
+        "id": method.id,
+        "title": method.title,
+        "reason": reason,
         "estimator": job.estimator,
         "asked": dict(job.asked),
         "budget": {"ledger": recorded(path, job.output), "journal": recorded(job.journal, job.output)},

@@ -14,17 +14,27 @@ from typing import TYPE_CHECKING, Any
 from dpdist.engine.addresses import ADDRESS
 from dpdist.errors import BudgetError, DataError
 from dpdist.jobs.kinds import Kind, Reader, kind_of, object_of, parameters_of, shown
-from dpdist.jobs.registry import ALIASES, METHODS, OWNED_BY_OTHER_KEYS, RegisteredMethod, estimator_class
+from dpdist.jobs.registry import (
+    AUTO,
+    ESTIMATORS,
+    METHODS,
+    OWNED_BY_OTHER_KEYS,
+    RegisteredMethod,
+    automatic,
+    estimator_class,
+    named,
+    not_found,
+)
 from dpdist.jobs.yaml_lines import Entry, nearest
 from dpdist.objects import SCHEMES as OBJECT_SCHEMES
 from dpdist.privacy.budget import check_account
 from dpdist.privacy.ledger.postgres import SCHEMES as DATABASE_SCHEMES
-from dpdist.problems.catalog import PROBLEMS
+from dpdist.problems.catalog import PROBLEMS, readers
 
 if TYPE_CHECKING:
     from dpdist.method import Choice
 
-KEYS = ("method", "estimator", "data", "params", "budget", "ledger", "journal", "cluster", "output")
+KEYS = ("method", "estimator", "data", "params", "budget", "ledger", "journal", "cluster", "output", "version")
 STORED_KEYS = ("path", "arrays", "id", "account", "public", "storage_options")
 CLUSTER_KEYS: Mapping[str, Any] = {"workers": None, "threads_per_worker": 1, "memory_limit": "auto"}
 """Keys of a local cluster with their defaults; ``workers`` has to be given."""
@@ -51,15 +61,18 @@ def free_parameters(method: RegisteredMethod, estimator: str) -> dict[str, Kind]
     return {name: kind for name, kind in parameters_of(cls).items() if name not in taken}
 
 
-def offers(estimator: type) -> Mapping[str, Mapping[str, type[Choice]]]:
-    """The parameters of an estimator that are objects, and what each may be."""
+def offers(estimator: type, method: RegisteredMethod | None = None) -> Mapping[str, Mapping[str, type[Choice]]]:
+    """The parameters of an estimator that are objects, and what each may be (for a method, where that matters)."""
     found: Mapping[str, Mapping[str, type[Choice]]] = getattr(estimator, "offers", {})
-    return found
+    if method is None or not found:
+        return found
+    model: Any = estimator(**{name: value for name, value in method.parameters.items() if name not in found})
+    return {name: model.offered(name) for name in found}
 
 
 def fixed_parameters(method: RegisteredMethod, estimator: type) -> dict[str, Any]:
     """The parameters that make an estimator this method, objects made."""
-    objects = offers(estimator)
+    objects = offers(estimator, method)
     return {
         name: object_of(value, objects[name]) if isinstance(value, Mapping) and name in objects else value
         for name, value in method.parameters.items()
@@ -149,10 +162,21 @@ class Sections:
                 _location(self.root, "method"),
                 f"missing; write method: NAME. There are: {', '.join(METHODS)}",
             )
-        name = ALIASES.get(name, name) if name is not None else None
-        if name is not None and name not in METHODS:
-            return self.add("method", entry.where, f"unknown method {name!r}; {nearest(name, METHODS)}")
-        return None if name is None else METHODS[name]
+        if name == AUTO:
+            return self._automatic(entry)
+        if name is None or (found := named(name)) is not None:
+            return None if name is None else found
+        return self.add("method", entry.where, f"unknown method {name!r}; {not_found(name)}")
+
+    def _automatic(self, method: Entry) -> RegisteredMethod | None:
+        """What decides itself: the estimator, which the job has to name."""
+        name, entry = self.text("estimator"), _given(self.root, "estimator")
+        if entry is None:
+            text = f"missing; method: {AUTO} needs to know what to fit. There are: {', '.join(ESTIMATORS)}"
+            return self.add("estimator", method.where, text)
+        if name is None or name in ESTIMATORS:
+            return None if name is None else automatic(name)
+        return self.add("estimator", entry.where, f"unknown estimator {name!r}; {nearest(name, ESTIMATORS)}")
 
     def estimator(self, method: RegisteredMethod | None) -> str | None:
         """The name of one of the method's estimators."""
@@ -175,7 +199,7 @@ class Sections:
                 self.add(f"params.{name}", where, f"missing; {method.id if method else ''} needs it")
         if section is None or method is None or estimator is None:
             return {}
-        kinds, objects = free_parameters(method, estimator), offers(estimator_class(estimator))
+        kinds, objects = free_parameters(method, estimator), offers(estimator_class(estimator), method)
         values = {}
         for name, entry in section.value.items():
             key = f"params.{name}"
@@ -223,7 +247,7 @@ class Sections:
             self.add("budget.delta", where, f"expected a number of at least 0 and below 1, got {shown(delta)}")
         elif method is not None and method.guarantee == "epsilon" and delta > 0:
             self.add("budget.delta", where, f"the guarantee of {method.id} is one of epsilon alone; leave delta out")
-        elif method is not None and method.guarantee != "epsilon" and delta == 0:
+        elif method is not None and method.guarantee == "(epsilon, delta)" and delta == 0:
             text = f"{method.id} needs a delta above 0, far below 1 / (number of rows), such as 1.0e-6"
             self.add("budget.delta", where, text if entry else f"missing; {text}")
         return epsilon, delta
@@ -255,11 +279,16 @@ class Sections:
             text = f"unknown generator {name!r}; {nearest(name, PROBLEMS)}"
             return self.add("data.generate", generate.where, text) or {}
         problem = PROBLEMS[name]
-        self._known(section, "data", ("generate", *problem.keys), also=("path",))
+        known = ("generate", *problem.parameters)
+        elsewhere = [key for key in section.value if key not in known and readers(key)]
+        for key in elsewhere:
+            text = f"the generator {name} does not read it, {readers(key)}; it reads {', '.join(problem.parameters)}"
+            self.add(f"data.{key}", section.value[key].where, text)
+        self._known(section, "data", known, also=("path", *elsewhere))
         values: dict[str, Any] = {}
-        for key in problem.keys:
+        for key, default in problem.parameters.items():
             entry = _given(section, key)
-            value = None if entry is None else self.reader.read(entry, f"data.{key}", problem_kind(problem.keys[key]))
+            value = None if entry is None else self.reader.read(entry, f"data.{key}", problem_kind(default))
             if entry is None or value is None:
                 continue
             if isinstance(value, int) and not isinstance(value, bool) and value > LARGEST:
@@ -269,7 +298,7 @@ class Sections:
                 values[key] = problem.resolve({key: value})[key]
             except DataError as error:
                 self.add(f"data.{key}", entry.where, str(error).removeprefix(f"data.{key} "))
-        return {"generate": name, **problem.keys, **values}
+        return {"generate": name, **problem.parameters, **values}
 
     def _stored(self, section: Entry) -> dict[str, Any]:
         self._known(section, "data", STORED_KEYS, also=("generate",))

@@ -1,4 +1,4 @@
-"""Vector code with a fixed order of addition: the steps of a block of rows, for `dpdist.kernels.gradients`.
+"""Vector code with a fixed order of addition: the steps of a block of rows, for `dpdist.kernels.block_pass`.
 
 Compilers reorder a sum to vectorise it only under fast-math, and then differently for every machine and every
 position in a loop. Here the order is written down: eight lanes (lane ``j % 8``), then a fixed tree, so a row gives the
@@ -59,9 +59,10 @@ def _call(builder: Any, name: str, *operands: Any) -> Any:
 
 def _prefetch(builder: Any, base: Any, index: Any) -> None:
     """Ask for the cache line of ``base[index]`` in the second-level cache; an address past the end does no harm."""
-    kind = ir.FunctionType(ir.VoidType(), [base.type, _i32, _i32, _i32])
+    kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, _i32, _i32, _i32])  # one for rows of either type
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-    builder.call(function, [builder.gep(base, [index]), _i32(0), _i32(2), _i32(1)])
+    where = builder.bitcast(builder.gep(base, [index]), cgutils.voidptr_t)
+    builder.call(function, [where, _i32(0), _i32(2), _i32(1)])
 
 
 def _splat(builder: Any, scalar: Any) -> Any:
@@ -229,16 +230,25 @@ def call_block(typingctx: Any, address: Any, params: Any, work: Any, n: Any) -> 
 
 
 @intrinsic
-def borrow(typingctx: Any, array: Any) -> Any:
-    """The same array without its reference count, whose atomic operations slow short blocks down."""
+def borrow(typingctx: Any, value: Any) -> Any:
+    """The same array, or tuple with arrays, without reference counts, whose atomic operations slow short blocks."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        view = context.make_array(signature.args[0])(context, builder, args[0])
-        for owner in ("meminfo", "parent"):
-            setattr(view, owner, cgutils.get_null_value(getattr(view, owner).type))
-        return view._getvalue()
+        def without_owner(kind: Any, value: Any) -> Any:
+            if hasattr(kind, "types"):  # a tuple
+                values = cgutils.unpack_tuple(builder, value, len(kind))
+                values = [without_owner(*pair) for pair in zip(kind.types, values, strict=True)]
+                return context.make_tuple(builder, kind, values)
+            if not isinstance(kind, types.Array):
+                return value
+            view = context.make_array(kind)(context, builder, value)
+            for owner in ("meminfo", "parent"):
+                setattr(view, owner, cgutils.get_null_value(getattr(view, owner).type))
+            return view._getvalue()
 
-    return array(array), codegen
+        return without_owner(signature.args[0], args[0])
+
+    return value(value), codegen
 
 
 class _Lanes:

@@ -94,11 +94,6 @@ def clip_l2(X: ArrayLike, bound: float) -> Floats:
     return _clip_rows(X, bound, 2)
 
 
-def clip_l1(X: ArrayLike, bound: float) -> Floats:
-    """Scale rows down into the l1 ball: ``x * min(1, bound * (1 - kappa(d)) / ||x||_1)``; see `clip_l2`."""
-    return _clip_rows(X, bound, 1)
-
-
 def unit_l2(X: ArrayLike, bound: float) -> Floats:
     """Scale rows to the Euclidean norm ``bound * (1 - kappa(d))``, shorter ones as well; zero rows stay zero.
 

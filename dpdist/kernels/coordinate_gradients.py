@@ -6,7 +6,7 @@ of a power-of-two grid ``g`` and for every coordinate j,
     sum_i trunc( f( l'(u_i, y_i) * x_ij ) / g ),    u_i = <x_i, w> + b * w_d,
 
 where ``x_id = b`` is the constant feature. Rows need no bound of their norm. Blocks of rows go through the steps of
-`dpdist.kernels.gradients`, with another third step: the products of a row are formed, mapped and added in registers, so
+`dpdist.kernels.block_pass`; in the third of them: the products of a row are formed, mapped and added in registers, so
 an ``n x d`` gradient never exists.
 
 Why the bound of a coordinate holds in floating point: whatever a product is (huge, infinite, subnormal), the last
@@ -20,35 +20,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.kernels.block_steps import (
-    DERIVATIVE,
-    LANES,
-    NORM2,
-    NORM2_HIGH,
-    NORM2_LOW,
-    UNITS,
-    borrow,
-    call_block,
-    row_units,
-)
-from dpdist.kernels.clip import check_bound, kappa
+from dpdist.kernels.block_pass import aligned, differentiate, each_block, rows_of, set_aside
+from dpdist.kernels.block_steps import DERIVATIVE, LANES, UNITS, row_units
+from dpdist.kernels.clip import check_bound
 from dpdist.kernels.compiled import inlined_kernel, kernel
-from dpdist.kernels.gradients import (
-    AHEAD,
-    DERIVATIVE_CAP,
-    FLUSH_ROWS,
-    aligned,
-    check_grid,
-    flush,
-    margins,
-    prepare,
-    scale_row,
-)
+from dpdist.kernels.gradients import DERIVATIVE_CAP, FLUSH_ROWS, check_grid, flush
 from dpdist.kernels.mapped_vectors import add_mapped
 from dpdist.kernels.truncation import ClipConstants, ScalarMap
 from dpdist.losses import Loss
@@ -119,88 +100,65 @@ def _clamp_rows(X, y, rows, n, bound, clamped, labels):  # type: ignore[no-untyp
         rows[k] = k
 
 
+class Terms(NamedTuple):
+    """How products are mapped, and the scratch of it."""
+
+    constants: Any
+    largest: float  # derivatives are clamped to it,
+    feature_bound: float  # and entries to this first
+    clamped: NDArray[np.float64]
+    labels: NDArray[np.float64]
+    first: NDArray[np.int64]
+    factor: NDArray[np.float64]
+    column: NDArray[np.float64]
+
+
 @inlined_kernel
-def _accumulate(  # type: ignore[no-untyped-def]
-    X, rows, n, ahead, rare, largest, row_limit, intercept, constants, work, z, first, factor, column, totals
-):
-    """Steps 2 and 3: factors from the derivatives in ``work``, then products are mapped and added to ``totals``.
-
-    ``rows`` is overwritten if there are rows out of range.
-    """
-    row_units(work, n, largest, False, 1.0, constants.per_scale, 0.0)
-    if intercept > 0.0:  # one long row, whose entries are the derivatives of the block
-        factor[0] = intercept * constants.per_scale
-        _add(column, work[DERIVATIVE : DERIVATIVE + n].reshape(1, n), first, factor, 0, 1, 0, constants)
+def _add_rows(rows, X, n, ahead, rare, terms):  # type: ignore[no-untyped-def]
+    """Step 3: factors from the derivatives of a block, then products are mapped and added to the totals."""
+    work, constants, column = rows.work, terms.constants, terms.column
+    row_units(work, n, terms.largest, False, 1.0, constants.per_scale, 0.0)
+    if rows.intercept > 0.0:  # one long row, whose entries are the derivatives of the block
+        terms.factor[0] = rows.intercept * constants.per_scale
+        line = work[DERIVATIVE : DERIVATIVE + n].reshape(1, n)
+        _add(column, line, terms.first, terms.factor, 0, 1, 0, constants)
         for k in range(n):
-            totals[totals.size - 1] += column[k]
+            rows.totals[rows.totals.size - 1] += column[k]
             column[k] = 0.0
-    kept = n
-    if rare:
-        kept = 0
-        for k in range(n):
-            if (work[NORM2 + k] >= NORM2_LOW) & (work[NORM2 + k] <= NORM2_HIGH):
-                rows[kept] = rows[k]
-                work[UNITS + kept] = work[UNITS + k]
-                kept += 1
-            else:
-                scale, size = scale_row(X, rows[k], z[0])
-                if size > 0.0:
-                    scale = min(scale, row_limit / size)
-                    for j in range(X.shape[1]):
-                        z[0, j] *= scale
-                    factor[0] = work[DERIVATIVE + k] * constants.per_scale
-                    _add(totals, z, first, factor, 0, 1, 0, constants)
-    _add(totals, X, rows, work, UNITS, kept, ahead, constants)
+    kept = set_aside(rows, X, n, _add_row, terms) if rare else n
+    _add(rows.totals, X, rows.places, work, UNITS, kept, ahead, constants)
 
 
 @kernel
-def _step(  # type: ignore[no-untyped-def]
-    X, y, w, rows, n, ahead, address, params, real_labels, largest, row_limit, intercept, constants,
-    work, z, first, factor, column, totals,
-):  # fmt: skip
+def _add_row(rows, c, scale, size, terms):  # type: ignore[no-untyped-def]
+    """Step 3 for one rare row."""
+    for j in range(rows.z.size):
+        rows.z[j] *= scale
+    terms.factor[0] = c * terms.constants.per_scale
+    if size > 0.0:
+        _add(rows.totals, rows.z.reshape(1, rows.z.size), terms.first, terms.factor, 0, 1, 0, terms.constants)
+
+
+@inlined_kernel
+def _add_block(rows, X, y, n, ahead, terms):  # type: ignore[no-untyped-def]
     """All three steps of a block."""
-    rare = margins(X, y, w, rows, n, ahead, real_labels, row_limit, intercept, work, z[0])
-    call_block(address, params, work, n)
-    _accumulate(
-        X, rows, n, ahead, rare, largest, row_limit, intercept, constants, work, z, first, factor, column, totals
-    )
+    rare = differentiate(rows, X, y, rows.weights, n, ahead)
+    _add_rows(rows, X, n, ahead, rare, terms)
+
+
+@inlined_kernel
+def _step(rows, start, n, ahead, terms, result):  # type: ignore[no-untyped-def]
+    if terms.feature_bound < np.inf:
+        _clamp_rows(rows.X, rows.y, rows.places, n, terms.feature_bound, terms.clamped, terms.labels)
+        _add_block(rows, terms.clamped, terms.labels, n, 0, terms)
+    else:
+        _add_block(rows, rows.X, rows.y, n, ahead, terms)
 
 
 @kernel
-def _fused(  # type: ignore[no-untyped-def]
-    X, y, w, rows, gather, n, block, address, params, real_labels, largest, row_limit, feature_bound, intercept,
-    constants, work, index, z, clamped, labels, first, factor, column, totals, result,
-):  # fmt: skip
-    """All blocks of rows, with a compiled derivative."""
-    X, y, w, rows, params, work = borrow(X), borrow(y), borrow(w), borrow(rows), borrow(params), borrow(work)
-    index, z, clamped, labels, first = borrow(index), borrow(z), borrow(clamped), borrow(labels), borrow(first)
-    factor, column, totals, result = borrow(factor), borrow(column), borrow(totals), borrow(result)
-    pending = 0
-    ahead = 0 if gather else AHEAD * block * X.shape[1]
-    for start in range(0, n, block):
-        size = min(block, n - start)
-        if gather:
-            for k in range(size):
-                index[k] = rows[start + k]
-        else:
-            for k in range(size):
-                index[k] = start + k
-        if pending + size > FLUSH_ROWS:
-            flush(totals, result)
-            pending = 0
-        pending += size
-        if feature_bound < np.inf:
-            _clamp_rows(X, y, index, size, feature_bound, clamped, labels)
-            _step(
-                clamped, labels, w, index, size, 0, address, params, real_labels, largest, row_limit, intercept,
-                constants, work, z, first, factor, column, totals,
-            )  # fmt: skip
-        else:
-            _step(
-                X, y, w, index, size, ahead, address, params, real_labels, largest, row_limit, intercept,
-                constants, work, z, first, factor, column, totals,
-            )  # fmt: skip
-    flush(totals, result)
+def _fused(rows, terms, result):  # type: ignore[no-untyped-def]
+    """All blocks of rows."""
+    each_block(rows, _step, terms, flush, FLUSH_ROWS, result)
 
 
 def coordinate_gradient(
@@ -265,29 +223,13 @@ def coordinate_gradient(
         if bounded.label_bound < math.inf:
             y = np.asarray(y, dtype=np.float64)
             y = np.where(np.isfinite(y), np.clip(y, -bounded.label_bound, bounded.label_bound), np.nan)
-    a = prepare(X, y, w, loss, intercept, rows)
-    d = a.X.shape[1]
-    row_limit, constants = row_norm * (1 - kappa(d + 1)), bounded.constants(grid)
-    clamped = aligned(a.block * d if feature_bound < math.inf else 0).reshape(-1, d)
-    labels, z = aligned(len(clamped)), a.z.reshape(1, d)
-    first, factor, column = np.zeros(1, dtype=np.int64), np.zeros(1), aligned(a.block + LANES)
-    if a.address:
-        _fused(
-            a.X, a.y, a.weights, a.rows, a.gather, a.n, a.block, a.address, loss.params, a.real_labels, largest,
-            row_limit, feature_bound, a.intercept, constants, a.work, a.chosen, z, clamped, labels, first, factor,
-            column, a.totals, a.result,
+    with rows_of(X, y, w, loss, row_norm=row_norm, intercept=intercept, chosen=rows) as a:
+        d = a.X.shape[1]
+        result = np.zeros(d + 1, dtype=np.int64)
+        clamped = aligned(a.block * d if feature_bound < math.inf else 0).reshape(-1, d)
+        terms = Terms(
+            bounded.constants(grid), largest, feature_bound, clamped, aligned(len(clamped)),
+            np.zeros(1, dtype=np.int64), np.zeros(1), aligned(a.block + LANES),
         )  # fmt: skip
-        return a.result[: a.size]
-    for n in a.choose_blocks():
-        matrix, label = a.X, a.y
-        if feature_bound < math.inf:
-            _clamp_rows(a.X, a.y, a.chosen, n, feature_bound, clamped, labels)
-            matrix, label = clamped, labels
-        rare = margins(matrix, label, a.weights, a.chosen, n, 0, a.real_labels, row_limit, a.intercept, a.work, a.z)
-        a.differentiate(loss, n)
-        _accumulate(
-            matrix, a.chosen, n, 0, rare, largest, row_limit, a.intercept, constants, a.work, z, first, factor, column,
-            a.totals,
-        )  # fmt: skip
-        flush(a.totals, a.result)
-    return a.result[: a.size]
+        _fused(a, terms, result)
+    return result[: d + (a.intercept > 0)]

@@ -7,72 +7,60 @@ power-of-two grid ``g``,
 
 Both gradients of a row are multiples of the row, so a difference is one number times the row: what is clipped is
 ``|coefficient| * ||z||``, and no difference vector is ever formed. Blocks of rows go through the steps of
-`dpdist.kernels.gradients`, the first two of them once per parameter while the block is in the first-level cache.
+`dpdist.kernels.block_pass`, the first two of them once per parameter while the block is in the first-level cache.
 
-The bound of a row, and the independence of blocks, threads and machines, hold for the reasons given there.
+The bound of a row, and the independence of blocks, threads and machines, hold for the reasons given in
+`dpdist.kernels.gradients`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.kernels.block_steps import DERIVATIVE, borrow, call_block
+from dpdist.kernels.block_pass import aligned, differentiate, each_block, padded, rows_of
+from dpdist.kernels.block_steps import DERIVATIVE
 from dpdist.kernels.clip import check_bound, kappa
-from dpdist.kernels.compiled import kernel
+from dpdist.kernels.compiled import inlined_kernel, kernel
 from dpdist.kernels.gradients import (
-    AHEAD,
     DERIVATIVE_CAP,
     FLUSH_ROWS,
-    accumulate,
-    aligned,
+    Clip,
+    add_clipped_row,
+    add_rows,
     check_grid,
     flush,
-    margins,
-    prepare,
 )
 from dpdist.losses import Loss
 
 
+class Difference(NamedTuple):
+    """Two parameters, and how contributions are bounded."""
+
+    parameters: NDArray[np.float64]  # v, then w
+    before: NDArray[np.float64]  # derivatives of a block at v
+    clip: Clip
+
+
+@inlined_kernel
+def _step(rows, start, n, ahead, terms, result):  # type: ignore[no-untyped-def]
+    rare = False
+    terms.before[:n] = 0.0
+    for side in range(2):
+        rare = differentiate(rows, rows.X, rows.y, terms.parameters[side], n, ahead)
+        for k in range(n):
+            derivative = rows.work[DERIVATIVE + k]
+            rows.work[DERIVATIVE + k] = derivative - terms.before[k]
+            terms.before[k] = derivative
+    add_rows(rows, n, ahead, rare, terms.clip, add_clipped_row)
+
+
 @kernel
-def _fused(  # type: ignore[no-untyped-def]
-    X, y, parameters, rows, gather, n, block, address, params, real_labels, row_limit, clip_limit, per_grid,
-    intercept, work, before, index, z, totals, result,
-):  # fmt: skip
-    """All blocks of rows, with a compiled derivative; ``parameters`` is (v, w)."""
-    X, y, parameters, rows, params = borrow(X), borrow(y), borrow(parameters), borrow(rows), borrow(params)
-    work, before, index, z, totals = borrow(work), borrow(before), borrow(index), borrow(z), borrow(totals)
-    result = borrow(result)
-    pending = 0
-    ahead = 0 if gather else AHEAD * block * X.shape[1]
-    for start in range(0, n, block):
-        size = min(block, n - start)
-        if gather:
-            for k in range(size):
-                index[k] = rows[start + k]
-        else:
-            for k in range(size):
-                index[k] = start + k
-        rare = False
-        before[:size] = 0.0
-        for side in range(2):
-            rare = margins(X, y, parameters[side], index, size, ahead, real_labels, row_limit, intercept, work, z)
-            call_block(address, params, work, size)
-            for k in range(size):
-                derivative = work[DERIVATIVE + k]
-                work[DERIVATIVE + k] = derivative - before[k]
-                before[k] = derivative
-        if pending + size > FLUSH_ROWS:
-            flush(totals, result)
-            pending = 0
-        pending += size
-        accumulate(
-            X, index, size, ahead, rare, DERIVATIVE_CAP, True, clip_limit, row_limit, per_grid, intercept, work, z,
-            totals,
-        )  # fmt: skip
-    flush(totals, result)
+def _fused(rows, terms, result):  # type: ignore[no-untyped-def]
+    """All blocks of rows."""
+    each_block(rows, _step, terms, flush, FLUSH_ROWS, result)
 
 
 def glm_difference(
@@ -129,30 +117,10 @@ def glm_difference(
     row_norm = check_bound(row_norm, "row_norm", allow_inf=True)
     clip_norm = check_bound(clip_norm, "clip_norm")
     check_grid(grid, clip_norm, "clip_norm")
-    a, other = prepare(X, y, w, loss, intercept, rows), np.asarray(v, dtype=np.float64)
-    d = a.X.shape[1]
-    if other.shape != (a.size,) or not np.isfinite(other).all():
-        raise ValueError(f"v must be {a.size} finite numbers like w, got shape {other.shape}")
-    parameters = np.zeros((2, a.weights.size))
-    parameters[0, :d], parameters[0, -1] = other[:d], other[d] if a.intercept > 0 else 0.0
-    parameters[1] = a.weights
-    row_limit, clip_limit, per_grid = row_norm * (1 - kappa(d + 1)), clip_norm * (1 - kappa(d + 1)), 1.0 / grid
-    if a.address:
-        _fused(
-            a.X, a.y, parameters, a.rows, a.gather, a.n, a.block, a.address, loss.params, a.real_labels, row_limit,
-            clip_limit, per_grid, a.intercept, a.work, aligned(a.block), a.chosen, a.z, a.totals, a.result,
-        )  # fmt: skip
-        return a.result[: a.size]
-    for n in a.choose_blocks():
-        derivatives, rare = [], False
-        for parameter in parameters:
-            rare = margins(a.X, a.y, parameter, a.chosen, n, 0, a.real_labels, row_limit, a.intercept, a.work, a.z)
-            a.differentiate(loss, n)
-            derivatives.append(a.work[DERIVATIVE : DERIVATIVE + n].copy())
-        a.work[DERIVATIVE : DERIVATIVE + n] = derivatives[1] - derivatives[0]
-        accumulate(
-            a.X, a.chosen, n, 0, rare, DERIVATIVE_CAP, True, clip_limit, row_limit, per_grid, a.intercept, a.work,
-            a.z, a.totals,
-        )  # fmt: skip
-        flush(a.totals, a.result)
-    return a.result[: a.size]
+    with rows_of(X, y, w, loss, row_norm=row_norm, intercept=intercept, chosen=rows) as a:
+        d = a.X.shape[1]
+        result = np.zeros(d + 1, dtype=np.int64)
+        clip = Clip(DERIVATIVE_CAP, True, clip_norm * (1 - kappa(d + 1)), 1.0 / grid)
+        parameters = np.stack([padded(v, d, a.intercept, "v"), a.weights])
+        _fused(a, Difference(parameters, aligned(a.block), clip), result)
+    return result[: d + (a.intercept > 0)]

@@ -15,26 +15,15 @@ are the gradients of a convex function of w, which clipped gradients are not.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.kernels.block_steps import (
-    DERIVATIVE,
-    NORM2,
-    NORM2_HIGH,
-    NORM2_LOW,
-    UNITS,
-    add_truncated,
-    borrow,
-    call_block,
-    row_units,
-)
-from dpdist.kernels.clip import check_bound, kappa
-from dpdist.kernels.compiled import kernel
-from dpdist.kernels.gradients import AHEAD, margins, prepare, scale_row
+from dpdist.kernels.block_pass import differentiate, each_block, rows_of
+from dpdist.kernels.clip import check_bound
+from dpdist.kernels.compiled import inlined_kernel, kernel
+from dpdist.kernels.gradients import Clip, add_rows
 from dpdist.kernels.grid import power_grid
 from dpdist.losses import Loss
 
@@ -50,71 +39,36 @@ def fine_grid(largest: float) -> float:
 
 
 @kernel
-def _flush(totals, high, low):  # type: ignore[no-untyped-def]
+def _flush(totals, parts):  # type: ignore[no-untyped-def]
     """Move exact totals below ``2**53`` to the two integers of every coordinate."""
-    last = high.size - 1
-    for j in range(high.size):
+    last = parts.shape[1] - 1
+    for j in range(parts.shape[1]):
         total = totals[j] if j < last else totals[totals.size - 1]
         top = np.floor(total * 2.0**-32)
-        high[j] += np.int64(top)
-        low[j] += np.int64(total - top * 2.0**32)
+        parts[0, j] += np.int64(top)
+        parts[1, j] += np.int64(total - top * 2.0**32)
     totals[:] = 0.0
 
 
 @kernel
-def _add_rare_row(X, row, c, row_limit, per_grid, intercept, z, totals):  # type: ignore[no-untyped-def]
-    """The contribution of a row that has to be scaled first; ``c`` is its derivative, 0 if it is a null row."""
-    scale, size = scale_row(X, row, z)
-    if scale < 0.0 or c == 0.0:
-        return
-    if size > 0.0:
-        scale = min(scale, row_limit / size)
-    for j in range(X.shape[1]):
-        totals[j] += np.trunc(c * per_grid * scale * z[j])
-    totals[totals.size - 1] += np.trunc(c * per_grid * intercept)
+def _add_row(rows, c, scale, size, clip):  # type: ignore[no-untyped-def]
+    """The contribution of a rare row."""
+    z, totals = rows.z, rows.totals
+    for j in range(z.size):
+        totals[j] += np.trunc(c * clip.per_grid * scale * z[j])
+    totals[totals.size - 1] += np.trunc(c * clip.per_grid * rows.intercept)
+
+
+@inlined_kernel
+def _step(rows, start, n, ahead, clip, parts):  # type: ignore[no-untyped-def]
+    rare = differentiate(rows, rows.X, rows.y, rows.weights, n, ahead)
+    add_rows(rows, n, ahead, rare, clip, _add_row)
 
 
 @kernel
-def _accumulate(  # type: ignore[no-untyped-def]
-    X, rows, n, ahead, rare, largest, row_limit, per_grid, intercept, work, z, totals
-):
-    """Add the contributions of a block whose derivatives are in ``work``; ``rows`` is overwritten if any is rare."""
-    totals[totals.size - 1] += row_units(work, n, largest, False, np.inf, per_grid, intercept)
-    kept = n
-    if rare:
-        kept = 0
-        for k in range(n):
-            if (work[NORM2 + k] >= NORM2_LOW) & (work[NORM2 + k] <= NORM2_HIGH):
-                rows[kept] = rows[k]
-                work[UNITS + kept] = work[UNITS + k]
-                kept += 1
-            else:
-                _add_rare_row(X, rows[k], work[DERIVATIVE + k], row_limit, per_grid, intercept, z, totals)
-    add_truncated(totals, X, rows, work, kept, ahead)
-
-
-@kernel
-def _fused(  # type: ignore[no-untyped-def]
-    X, y, w, n, block, address, params, real_labels, largest, row_limit, per_grid, intercept,
-    work, index, z, totals, high, low,
-):  # fmt: skip
-    """All blocks of rows, with a compiled derivative."""
-    X, y, w, params, work = borrow(X), borrow(y), borrow(w), borrow(params), borrow(work)
-    index, z, totals, high, low = borrow(index), borrow(z), borrow(totals), borrow(high), borrow(low)
-    pending = 0
-    ahead = AHEAD * block * X.shape[1]
-    for start in range(0, n, block):
-        size = min(block, n - start)
-        for k in range(size):
-            index[k] = start + k
-        rare = margins(X, y, w, index, size, ahead, real_labels, row_limit, intercept, work, z)
-        call_block(address, params, work, size)
-        if pending + size > FLUSH_ROWS:
-            _flush(totals, high, low)
-            pending = 0
-        pending += size
-        _accumulate(X, index, size, ahead, rare, largest, row_limit, per_grid, intercept, work, z, totals)
-    _flush(totals, high, low)
+def _fused(rows, clip, parts):  # type: ignore[no-untyped-def]
+    """All blocks of rows."""
+    each_block(rows, _step, clip, _flush, FLUSH_ROWS, parts)
 
 
 def fine_gradient(
@@ -156,23 +110,11 @@ def fine_gradient(
     largest = loss.derivative_bound
     if not largest * math.hypot(row_norm, intercept) <= grid * 2.0**FINE_BITS:
         raise ValueError(f"grid must be fine_grid(largest norm of a gradient), or coarser, got {grid!r}")
-    a = prepare(X, y, w, loss, intercept, None)
-    a = replace(a, block=min(a.block, SMALL_BLOCK))
-    size, padded = a.result.size, a.totals
-    high, low = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-    row_limit, per_grid = row_norm * (1 - kappa(a.X.shape[1] + 1)), 1.0 / grid
-    if a.address:
-        _fused(
-            a.X, a.y, a.weights, a.n, a.block, a.address, loss.params, a.real_labels, largest, row_limit, per_grid,
-            a.intercept, a.work, a.chosen, a.z, padded, high, low,
-        )  # fmt: skip
-    else:
-        for n in a.choose_blocks():
-            rare = margins(a.X, a.y, a.weights, a.chosen, n, 0, a.real_labels, row_limit, a.intercept, a.work, a.z)
-            a.differentiate(loss, n)
-            _accumulate(a.X, a.chosen, n, 0, rare, largest, row_limit, per_grid, a.intercept, a.work, a.z, padded)
-            _flush(padded, high, low)
-    return np.concatenate([high[: a.size], low[: a.size]])
+    with rows_of(X, y, w, loss, row_norm=row_norm, intercept=intercept, chosen=None, most=SMALL_BLOCK) as a:
+        d = a.X.shape[1]
+        parts = np.zeros((2, d + 1), dtype=np.int64)
+        _fused(a, Clip(largest, False, math.inf, 1.0 / grid), parts)
+    return parts[:, : d + (a.intercept > 0)].ravel()
 
 
 def joined(parts: NDArray[Any]) -> NDArray[Any]:

@@ -11,21 +11,19 @@ from memory once: their margins, their curvatures and their products come one af
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.kernels.block_steps import DERIVATIVE, LABEL, MARGIN, borrow, call_block
-from dpdist.kernels.clip import check_bound, kappa
-from dpdist.kernels.compiled import kernel
-from dpdist.kernels.gradients import Prepared, check_grid, margins, prepare
+from dpdist.kernels.block_pass import differentiate, each_block, rows_of
+from dpdist.kernels.block_steps import DERIVATIVE, LABEL
+from dpdist.kernels.clip import check_bound
+from dpdist.kernels.compiled import inlined_kernel, kernel
+from dpdist.kernels.gradients import check_grid
+from dpdist.kernels.grid import to_units
 from dpdist.kernels.moments import second_moment
 from dpdist.losses import Loss
-
-PANEL = 4096
-"""Rows whose curvatures are kept at a time."""
 
 
 def glm_hessian(
@@ -75,13 +73,22 @@ def glm_hessian(
            [0.12  , 0.16  ]])
     """
     row_norm = check_bound(row_norm, "row_norm")
-    a = prepare(X, y, w, loss, intercept, rows)
     low, high = loss.curvature_range
-    curvatures = functools.partial(_row_curvatures, a, loss, row_norm * (1 - kappa(a.X.shape[1] + 1)))
-    return second_moment(
-        a.X, row_norm, intercept=a.intercept, weights=curvatures, weight_bound=max(high, -low),
-        rows=a.rows if a.gather else None,
-    )  # fmt: skip
+    with rows_of(X, y, w, loss, row_norm=row_norm, intercept=intercept, chosen=rows, second=True) as a:
+
+        def curvatures(start: int, stop: int) -> NDArray[np.float64]:
+            found = np.empty(stop - start)
+            if a.gather:
+                part = a._replace(chosen=a.chosen[start:stop], n=stop - start)
+            else:
+                part = a._replace(X=a.X[start:stop], y=a.y[start:stop], n=stop - start)
+            _fused(part, (low, high), found)
+            return found
+
+        return second_moment(
+            a.X, row_norm, intercept=a.intercept, weights=curvatures, weight_bound=max(high, -low),
+            rows=a.chosen if a.gather else None,
+        )  # fmt: skip
 
 
 def glm_curvature(
@@ -107,60 +114,30 @@ def glm_curvature(
     row_norm = check_bound(row_norm, "row_norm")
     low, high = loss.curvature_range
     check_grid(grid, max(high, -low), "the largest curvature")
-    a = prepare(X, y, w, loss, intercept, rows)
-    row_limit = row_norm * (1 - kappa(a.X.shape[1] + 1))
-    total = 0
-    for start in range(0, a.n, PANEL):
-        found = _row_curvatures(a, loss, row_limit, start, min(start + PANEL, a.n))
-        total += int(np.trunc(found / grid).astype(np.int64).sum())
-    return np.array([total], dtype=np.int64)
+    with rows_of(X, y, w, loss, row_norm=row_norm, intercept=intercept, chosen=rows, second=True) as a:
+        found = np.empty(a.n)
+        _fused(a, (low, high), found)
+    return to_units(found, grid).sum(keepdims=True)
 
 
-def _row_curvatures(a: Prepared, loss: Loss, row_limit: float, start: int, stop: int) -> NDArray[np.float64]:
-    """Clamped second derivatives of the rows in these places; 0 for null rows."""
-    address, (low, high) = loss.second_block_address(), loss.curvature_range
-    found = np.empty(stop - start)
-    if address:
-        _curvatures(
-            a.X, a.y, a.weights, a.rows, a.gather, start, a.block, address, loss.params, a.real_labels,
-            row_limit, a.intercept, low, high, a.work, a.chosen, a.z, found,
-        )  # fmt: skip
-    else:
-        _curvatures_in_numpy(a, loss, start, row_limit, low, high, found)
-    return found
+@inlined_kernel
+def _step(rows, start, n, ahead, limits, found):  # type: ignore[no-untyped-def]
+    """Clamped second derivatives of the rows; 0 for null rows."""
+    differentiate(rows, rows.X, rows.y, rows.weights, n, 0)  # the rows are read again when they are multiplied
+    low, high = limits
+    for k in range(n):
+        second = rows.work[DERIVATIVE + k]
+        # a label of NaN or infinity, and a NaN of its own, are compared to false
+        known = (abs(rows.work[LABEL + k]) < np.inf) & (abs(second) <= np.inf)
+        found[start + k] = min(max(second, low), high) if known else 0.0
 
 
 @kernel
-def _curvatures(  # type: ignore[no-untyped-def]
-    X, y, w, rows, gather, first, block, address, params, real_labels,
-    row_limit, intercept, low, high, work, index, z, found,
-):  # fmt: skip
-    """Clamped second derivatives of the rows from place ``first`` on, block by block; 0 for null rows."""
-    X, y, w, rows, params, work = borrow(X), borrow(y), borrow(w), borrow(rows), borrow(params), borrow(work)
-    index, z = borrow(index), borrow(z)
-    for start in range(0, found.size, block):
-        size = min(block, found.size - start)
-        for k in range(size):
-            index[k] = rows[first + start + k] if gather else first + start + k
-        margins(X, y, w, index, size, 0, real_labels, row_limit, intercept, work, z)
-        call_block(address, params, work, size)
-        for k in range(size):
-            c = min(max(work[DERIVATIVE + k], low), high)
-            # a label of NaN or infinity, and a NaN of its own, are compared to false
-            known = (abs(work[LABEL + k]) < np.inf) & (abs(work[DERIVATIVE + k]) <= np.inf)
-            found[start + k] = c if known else 0.0
+def _nothing(totals, found):  # type: ignore[no-untyped-def]
+    """Curvatures are not summed."""
 
 
-def _curvatures_in_numpy(
-    a: Prepared, loss: Loss, first: int, row_limit: float, low: float, high: float, found: NDArray[np.float64]
-) -> None:
-    """The same for a loss without compiled code."""
-    for start in range(0, found.size, a.block):
-        n = min(a.block, found.size - start)
-        places = slice(first + start, first + start + n)
-        a.chosen[:n] = a.rows[places] if a.gather else np.arange(places.start, places.stop)
-        margins(a.X, a.y, a.weights, a.chosen, n, 0, a.real_labels, row_limit, a.intercept, a.work, a.z)
-        with np.errstate(all="ignore"):
-            u, label = a.work[MARGIN : MARGIN + n], a.work[LABEL : LABEL + n]
-            second = loss.second_derivative(u, label)
-        found[start : start + n] = np.where(np.isfinite(label) & ~np.isnan(second), np.clip(second, low, high), 0.0)
+@kernel
+def _fused(rows, limits, found):  # type: ignore[no-untyped-def]
+    """All blocks of rows."""
+    each_block(rows, _step, limits, _nothing, found.size, found)

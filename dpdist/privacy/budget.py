@@ -61,7 +61,7 @@ class Budget:
         Positive.
     delta : float, default 0
         In [0, 1). There is no silent default above 0: Gaussian noise needs ``delta > 0``, and it should be far
-        below one over the number of rows (`dpdist.privacy.accounting.closed_forms.default_delta` for examples).
+        below one over the number of rows.
 
     Examples
     --------

@@ -13,6 +13,8 @@ import numpy as np
 from dpdist.data.dataset import Dataset
 from dpdist.errors import DataError
 from dpdist.problems.generation import Generation, Placing
+from dpdist.problems.metrics import FrequencyDistance, Missed
+from dpdist.problems.problem import Problem, parameters
 
 
 def categories(
@@ -113,3 +115,23 @@ def _zipf(n: int, exponent: float) -> np.ndarray:
 def _only_one(n_features: int) -> None:
     if n_features != 1:
         raise DataError(f"a user has one category: n_features must be 1, got {n_features!r}")
+
+
+PROBLEMS = (
+    Problem(
+        "categories",
+        "frequencies: one category per row, Zipf frequencies",
+        categories,
+        parameters(d=1, n_categories=100, exponent=1.0),
+        (FrequencyDistance,),
+        shared=("n_categories",),
+    ),
+    Problem(
+        "codes",
+        "frequent values: one code per row, below 2**n_bits, of which few are frequent",
+        codes,
+        parameters(d=1, n_bits=32, n_codes=1000, exponent=1.5),
+        (Missed,),
+        shared=("n_bits",),
+    ),
+)

@@ -8,10 +8,11 @@ not on ``partition_rows``, on the store or on ``n_rows`` (the first rows of a lo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
 import numpy as np
+from scipy.special import log_expit
 
 from dpdist.data.dataset import Dataset
 from dpdist.data.dataset_schema import ArraySpec, Schema, new_id
@@ -57,6 +58,16 @@ def student(degrees: float) -> Rows:
 def logistic(truth: np.ndarray) -> Labels:
     """Labels 0 and 1 with ``P(y = 1) = sigmoid(<x, truth>)``."""
     return lambda generator, X: generator.random(len(X)) < (1 + np.tanh(X @ truth / 2)) / 2
+
+
+def logistic_law(X: np.ndarray, truth: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
+    """Logarithms of the probabilities of `logistic` labels."""
+    return np.column_stack([log_expit(-X @ truth), log_expit(X @ truth)])
+
+
+def linear_means(X: np.ndarray, truth: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
+    """Means of the labels of linear models."""
+    return X @ truth
 
 
 def check_share(name: str, value: float) -> None:

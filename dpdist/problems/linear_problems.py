@@ -9,10 +9,13 @@ import math
 from typing import Literal, Unpack
 
 import numpy as np
+from scipy.special import log_expit, log_softmax
 
 from dpdist.data.dataset import Dataset
 from dpdist.errors import DataError
-from dpdist.problems.generation import Generation, Placing, logistic, unit_rows
+from dpdist.problems.generation import Generation, Placing, linear_means, logistic, logistic_law, unit_rows
+from dpdist.problems.metrics import CLASS_METRICS, REGRESSION_METRICS, CoefficientDistance
+from dpdist.problems.problem import Parameters, Problem, parameters
 
 
 def logit(
@@ -258,3 +261,55 @@ def sparse_l1(
         return np.minimum(unit_rows(X), 0.5)
 
     return generation.dataset(n_rows, truth, logistic(truth), rows=rows)
+
+
+def _sphere_margins(X: np.ndarray, truth: np.ndarray, values: Parameters) -> np.ndarray:
+    margin = (X @ truth) * (math.sqrt(X.shape[1]) / 2)
+    return np.column_stack([log_expit(-margin), log_expit(margin)])
+
+
+def _softmax(X: np.ndarray, truth: np.ndarray, values: Parameters) -> np.ndarray:
+    return np.asarray(log_softmax((X @ truth.T) * (math.sqrt(X.shape[1]) / 2), axis=1))
+
+
+PROBLEMS = (
+    Problem(
+        "logit",
+        "two classes: x uniform on the unit sphere, P(y = 1) logistic in <x, truth>",
+        logit,
+        parameters(signal=6.0, labels=(0, 1)),
+        CLASS_METRICS,
+        _sphere_margins,
+    ),
+    Problem(
+        "multiclass",
+        "several classes: x uniform on the unit sphere, P(y = k) softmax in <x, truth_k>",
+        multiclass,
+        parameters(n_classes=3, signal=6.0),
+        CLASS_METRICS,
+        _softmax,
+    ),
+    Problem(
+        "linear",
+        "regression: x uniform on the unit sphere, y = <x, truth> + noise",
+        linear,
+        parameters(noise="gaussian", noise_std=0.1, signal=1.0),
+        REGRESSION_METRICS,
+        linear_means,
+    ),
+    Problem(
+        "heavy",
+        "regression with skewed heavy-tailed noise, e log-normal; features normal, Student's t or skewed",
+        heavy,
+        parameters(d=10, law="normal"),
+        (CoefficientDistance,),
+    ),
+    Problem(
+        "sparse-l1",
+        "two classes, sparse rows like word counts of norm 1, a sparse truth: P(y = 1) logistic in <x, truth>",
+        sparse_l1,
+        parameters(d=1000, n_nonzero=20, labels=(0, 1)),
+        CLASS_METRICS,
+        logistic_law,
+    ),
+)

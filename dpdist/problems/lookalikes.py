@@ -7,15 +7,28 @@ Zipf's law, the share of positives of the original. Conventions are those of `dp
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Unpack
 
 import numpy as np
+from scipy.special import log_expit
 
 from dpdist.data.dataset import Dataset
 from dpdist.errors import DataError
-from dpdist.problems.generation import Generation, Placing, Rows, logistic, student, unit_rows
+from dpdist.problems.generation import (
+    Generation,
+    Placing,
+    Rows,
+    linear_means,
+    logistic,
+    logistic_law,
+    student,
+    unit_rows,
+)
+from dpdist.problems.metrics import CLASS_METRICS, REGRESSION_METRICS
+from dpdist.problems.problem import Parameters, Problem, parameters
 
 _PILOT = 1  # block of the stream of the truth: rows to set the share of positives by
 
@@ -297,3 +310,54 @@ def _truth(generation: Generation, rows: Rows, n_features: int, norm: float, blo
             low, high = (middle, high) if positive < share else (low, middle)
         truth[block] += (low + high) / 2
     return truth
+
+
+def _skewed_law(X: np.ndarray, truth: np.ndarray, values: Parameters) -> np.ndarray:
+    location, scale = LOG_LOGISTIC
+    # P(e < -<x, truth>), with e + mean log-logistic; where it is impossible, as good as impossible
+    margin = (np.log(np.maximum(LOG_LOGISTIC_MEAN - X @ truth, 1e-30)) - location) / scale
+    return np.column_stack([log_expit(-margin), log_expit(margin)])
+
+
+PROBLEMS = (
+    Problem(
+        "skewed-logit",
+        "two classes by a threshold with skewed noise: y = 1 where <x, truth> + e < 0, e log-logistic",
+        skewed_logit,
+        parameters(rows="normal", signal=1.0, labels=(0, 1)),
+        CLASS_METRICS,
+        _skewed_law,
+    ),
+    Problem(
+        "covertype-like",
+        "two classes: a table like Covertype, 10 numbers and one-hot blocks of 4 and 40, rows of norm 1",
+        covertype_like,
+        parameters(d=54, signal=6.0, n_nonzero=0, labels=(0, 1)),
+        CLASS_METRICS,
+        logistic_law,
+    ),
+    Problem(
+        "ijcnn-like",
+        "two classes, 9.7 % positive: a table like IJCNN, a one-hot block and a series, rows of norm 1",
+        ijcnn_like,
+        parameters(d=22, signal=6.0, labels=(0, 1)),
+        CLASS_METRICS,
+        logistic_law,
+    ),
+    Problem(
+        "adult-like",
+        "two classes, 24 % positive: a table like Adult, 6 numbers (two heavy-tailed) and 100 levels",
+        adult_like,
+        parameters(n=30_000, d=106, signal=3.0, labels=(0, 1)),
+        CLASS_METRICS,
+        logistic_law,
+    ),
+    Problem(
+        "adult-like-income",
+        "regression on the table of adult-like: y = <x, truth> + e, e log-normal",
+        functools.partial(adult_like, target="number"),
+        parameters(n=30_000, d=106, signal=3.0),
+        REGRESSION_METRICS,
+        linear_means,
+    ),
+)

@@ -13,6 +13,8 @@ import numpy as np
 from dpdist.data.dataset import Dataset
 from dpdist.errors import DataError
 from dpdist.problems.generation import Generation, Placing, Rows, check_share, on_sphere, sparse_direction
+from dpdist.problems.metrics import MeanDistance
+from dpdist.problems.problem import Problem, parameters
 
 PARETO = 2.2
 """Tail index: the variance, 7.6, exists, the third moment does not."""
@@ -172,3 +174,28 @@ def spiky_sparse(
         return (generator.random(shape[0]) < share)[:, None] * spike
 
     return generation.dataset(n_rows, math.sqrt(second_moment * share) * v, rows=rows)
+
+
+PROBLEMS = (
+    Problem(
+        "heavy-columns",
+        "means: columns of heavy-tailed numbers around the truth, log-normal, Student's t or Pareto",
+        heavy_columns,
+        parameters(d=1, law="lognormal", signal=1.0, n_nonzero=0),
+        (MeanDistance,),
+    ),
+    Problem(
+        "box",
+        "means: columns of numbers in [-1, 1]",
+        box,
+        parameters(d=1),
+        (MeanDistance,),
+    ),
+    Problem(
+        "ball",
+        "means: vectors of norm 1 at most, with a dense or a sparse mean",
+        ball,
+        parameters(signal=0.5, n_nonzero=0),
+        (MeanDistance,),
+    ),
+)

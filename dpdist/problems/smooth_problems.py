@@ -11,6 +11,8 @@ import numpy as np
 
 from dpdist.data.dataset import Dataset
 from dpdist.problems.generation import Generation, Placing
+from dpdist.problems.metrics import SmoothExcess
+from dpdist.problems.problem import Problem, parameters
 
 
 def waves(
@@ -45,3 +47,15 @@ def waves(
 def wave(X: np.ndarray) -> np.ndarray:
     """The mean of the labels of `waves`."""
     return 0.7 * np.sin(3 * X[:, 0]) * np.cos(2 * X[:, -1])
+
+
+PROBLEMS = (
+    Problem(
+        "waves",
+        "regression: x uniform on a cube, y a smooth function of x + noise",
+        waves,
+        parameters(d=1, noise_std=0.1, public_rows=0),
+        (SmoothExcess,),
+        lambda X, truth, values: wave(X),
+    ),
+)

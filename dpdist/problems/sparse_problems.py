@@ -13,15 +13,20 @@ import numpy as np
 
 from dpdist.data.dataset import Dataset
 from dpdist.errors import DataError
+from dpdist.local.linear.links import LINKS
 from dpdist.problems.generation import (
     Generation,
     Placing,
     Rows,
     check_share,
+    linear_means,
     logistic,
+    logistic_law,
     sparse_direction,
     student,
 )
+from dpdist.problems.metrics import CLASS_METRICS, REGRESSION_METRICS, CoefficientDistance
+from dpdist.problems.problem import Problem, parameters
 
 Design = Literal["sign", "gaussian"]
 Noise = Literal["uniform", "t3"]
@@ -298,3 +303,62 @@ def _uneven(generation: Generation, n_features: int, n_nonzero: int) -> np.ndarr
     places = generator.permutation(n_features)[:n_nonzero]
     truth[places] = generator.choice([-1.0, 1.0], n_nonzero) * generator.uniform(0.5, 1.0, n_nonzero)
     return truth
+
+
+class LinkedDistance(CoefficientDistance):
+    """Regression through an increasing function."""
+
+    def straightened(self, y: np.ndarray) -> np.ndarray:
+        return LINKS[self.world.parameters["link"]].inverse(y)
+
+
+PROBLEMS = (
+    Problem(
+        "heavy-sparse",
+        "sparse regression with heavy tails: features t with 5 degrees of freedom, noise t with 3",
+        heavy_sparse,
+        parameters(d=200, noise_std=0.5, outliers=0.0),
+        (CoefficientDistance,),
+    ),
+    Problem(
+        "heavy-logistic",
+        "two classes, sparse, heavy tails: features t with 4 degrees of freedom, P(y = 1) logistic",
+        heavy_logistic,
+        parameters(d=200, labels=(0, 1)),
+        CLASS_METRICS,
+        logistic_law,
+    ),
+    Problem(
+        "sphere-l1",
+        "regression: x uniform on the unit sphere, y = <x, truth> + noise, few coefficients",
+        sphere_l1,
+        parameters(d=50, signal=4.0, n_nonzero=4, noise_std=0.1, public_rows=0),
+        REGRESSION_METRICS,
+        linear_means,
+    ),
+    Problem(
+        "sparse-design",
+        "sparse regression: features that are signs or (correlated) normal, bounded or heavy-tailed noise",
+        sparse_design,
+        parameters(
+            d=32,
+            n_nonzero=2,
+            design="sign",
+            correlation=0.0,
+            noise="uniform",
+            noise_std=0.05,
+            norm="l2",
+            signal=1.0,
+            link="identity",
+            public_rows=0,
+        ),
+        (LinkedDistance,),
+    ),
+    Problem(
+        "hard-instance",
+        "sparse regression of the lower bounds: features are signs, and labels are 1 or -1",
+        hard_instance,
+        parameters(d=64, n_nonzero=4, signal=1.0),
+        (CoefficientDistance,),
+    ),
+)

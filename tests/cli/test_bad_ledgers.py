@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 import sqlite3
@@ -14,7 +15,9 @@ import pytest
 from dpdist import Budget, Dataset, Ledger
 from dpdist.errors import LedgerError
 from dpdist.privacy.accounting.charge import Charge
+from dpdist.privacy.ledger.location import is_there
 from tests.cli.command import call
+from tests.postgres import PostgresServer
 
 JOB = """
 method: dp-gd
@@ -149,3 +152,74 @@ def test_a_ledger_that_is_none_is_one_error_for_every_command(kind, limited, pla
     assert call(capsys, "run", "job.yaml", "--output", "second", "--resume", "--quiet").code == 0
     with contextlib.closing(Ledger()) as book:
         assert book.spent(limited).epsilon == pytest.approx(2.0) and len(book.history(limited)) == 2
+
+
+@pytest.fixture(params=["files", "a server"])
+def elsewhere(request, place) -> str:
+    """Where a ledger may be made, and none is."""
+    if request.param == "files":
+        return str(place / "new.sqlite")
+    server = PostgresServer()
+    request.addfinalizer(server.remove)
+    server.start()
+    return server.address
+
+
+def test_a_refused_limit_or_move_makes_no_ledger(elsewhere, limited, place, capsys):
+    terms = ("--epsilon", "3", "--delta", "0")
+    np.save("X.npy", np.zeros((10, 2)))
+    assert call(capsys, "ingest", "X.npy", "free.zarr").code == 0
+    for code, words, why in (
+        (3, ["budget", "set", "rows.zarr", *terms, "--ledger", elsewhere], "is limited by the ledger"),
+        (2, ["budget", "set", "nobody", *terms, "--ledger", elsewhere], "no account of that name"),
+        (2, ["budget", "set", "free.zarr", *terms, "--composition", "gaussian", "--ledger", elsewhere], "delta > 0"),
+        (2, ["budget", "move", "rows.zarr", "--to", elsewhere, "--dataset", "free.zarr"], "another account"),
+        (2, ["budget", "move", "free.zarr", "--to", elsewhere], "nothing to move"),
+    ):
+        said = call(capsys, *words)
+        assert said.code == code and why in said.err and "memory" not in said.err, (words, said)
+        assert not is_there(elsewhere) and not list(place.glob("new.sqlite*")), words
+    assert call(capsys, "budget", "move", "rows.zarr", "--to", elsewhere).code == 0
+    assert call(capsys, "budget", "set", "free.zarr", *terms, "--ledger", elsewhere).code == 0
+    with contextlib.closing(Ledger(elsewhere)) as book:
+        assert book.spent(limited).epsilon == pytest.approx(1.0) and len(book.accounts()) == 2
+
+
+def test_the_doctor_says_that_a_dataset_belongs_to_another_ledger(elsewhere, limited, place, capsys):
+    def examined(ledger: object) -> tuple[int, str]:
+        said = call(capsys, "doctor", "job.yaml", "--set", f"ledger={ledger}", "--json")
+        return said.code, " ".join(one["says"] for one in json.loads(said.out)["findings"] if one["check"] == "account")
+
+    _, says = examined("ledger.sqlite")
+    assert "is limited by this ledger" in says
+    code, says = examined(elsewhere)
+    assert code == 2 and "is limited by the ledger with the id" in says and "there is no ledger at" in says
+    with contextlib.closing(Ledger(elsewhere)) as other:
+        other.open_run("d", "r", "p", Charge(0.5))
+    code, says = examined(elsewhere)
+    assert code == 2 and "belongs to the ledger with the id" in says and "and put" not in says
+    shutil.copyfile("good.sqlite", "older.sqlite")
+    assert call(capsys, "run", "job.yaml", "--output", "second", "--quiet").code == 0
+    code, says = examined("older.sqlite")
+    assert code == 2 and "is older than what the dataset" in says
+    assert call(capsys, "budget", "move", "rows.zarr", "--to", place / "moved.sqlite").code == 0
+    assert "is limited by this ledger" in examined("moved.sqlite")[1]
+
+
+def test_a_ledger_that_has_forgotten_nothing_is_not_restored(limited, place, capsys):
+    with contextlib.closing(Ledger()) as book:
+        before = book.head()
+    for words in (["--nothing-since"], ["--dataset", "rows.zarr"], ["--runs", "first", "--nothing-since"]):
+        said = call(capsys, "budget", "restore", *words)
+        assert said.code == 2 and "there is nothing to restore" in said.err, said
+    with contextlib.closing(Ledger()) as book:
+        assert book.head() == before and book.events() == []
+    assert call(capsys, "run", "job.yaml", "--output", "first", "--resume", "--quiet").code == 0
+
+
+def test_a_copy_or_a_ledger_without_a_name(limited, capsys):
+    for words in (["backup", ""], ["backup", "c.sqlite", "--ledger", ""], ["restore", "", "--nothing-since"],
+                  ["restore", "good.sqlite", "--nothing-since", "--ledger", ""]):  # fmt: skip
+        said = call(capsys, "budget", *words)
+        assert said.code == 2 and 'got ""' in said.err, (words, said)
+    assert not Path("c.sqlite").exists()

@@ -58,6 +58,10 @@ def test_another_shell() -> None:
         (["dpdist", "budget", "set", "x", "--composition", ""], ["basic", "gaussian"]),
         (["dpdist", "completion", "b"], ["bash"]),
         (["dpdist", "info", "--"], ["--verify", "--json", "--help"]),
+        (["dpdist", "run", "dp-sv"], ["dp-svrg", "dp-svrgpp"]),
+        (["dpdist", "plan", "mean-d"], ["mean-dp"]),
+        (["dpdist", "methods", "ou"], ["out-pert", "oue"]),
+        (["dpdist", "figures", "fig-3.7"], ["fig-3.7"]),
     ),
 )
 def test_bash_completes(line: list[str], expected: list[str], environment: dict[str, str]) -> None:

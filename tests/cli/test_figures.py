@@ -52,7 +52,7 @@ def test_a_figure_for_people_and_programs(capsys, folder, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("smal",), "no figure 'smal' in .*did you mean 'small'"),
+        (("smal",), "nor a figure 'smal' in .*did you mean 'small'"),
         (("nowhere.yaml",), "not found"),
         (("small", "--set", "data.m=3"), "--set data.m=3.*unknown key"),
         (("small", "--preset", "huge"), "quick.*full"),
@@ -65,10 +65,15 @@ def test_user_errors_exit_with_2(capsys, folder, words, message):
     assert said.code == 2 and said.out == "" and re.search(message, said.err, re.DOTALL), said.err
 
 
-def test_outside_a_checkout(capsys, tmp_path, monkeypatch):
+def test_those_of_the_package_are_found_from_anywhere(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert "checkout" in call(capsys, "figures").err
-    assert "checkout" in call(capsys, "figures", "fig-3.1").err
+    said = call(capsys, "figures")
+    assert said.code == 0 and [line.split()[0] for line in said.out.splitlines()[1:]] == [p.stem for p in FIGURES]
+    said = call(capsys, "figures", "fig-3.1", "--yaml")
+    assert said.code == 0 and said.out == (FIGURES[0].parent / "fig-3.1.yaml").read_text()
+    said = call(capsys, "figures", "fig-3.11")
+    assert said.code == 2 and "nor a figure 'fig-3.11'; did you mean 'fig-3.1'" in said.err
+    assert call(capsys, "figures", "--folder", tmp_path).code == call(capsys, "figures", "--yaml").code == 2
 
 
 def test_the_extra_is_named_if_it_is_missing(capsys, folder, monkeypatch, tmp_path):

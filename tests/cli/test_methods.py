@@ -58,7 +58,29 @@ def test_details_of_a_parameter_come_from_the_docstrings(capsys):
     assert "alpha: a number, default 0.0001" in out
 
 
+def test_another_name_of_a_method(capsys):
+    said = call(capsys, "methods", "mean-dp")
+    assert said.code == 0 and said.out.startswith("Method       catoni-mean") and "mean-dp" in said.out
+    assert json.loads(call(capsys, "methods", "dp-iht-peeling", "--json").out)["id"] == "residual-clip-iht"
+
+
+def test_an_id_that_is_a_part_of_methods(capsys):
+    said = call(capsys, "methods", "peeling")
+    assert said.code == 0 and "no method of its own" in said.out and "residual-clip-iht" in said.out
+    found = json.loads(call(capsys, "methods", "shrink", "--json").out)
+    assert found["methods"] == ["ht-private-lasso", "ht-dp-iht"] and found["settings"] == {"params.gradient": "shrink"}
+    for words in (("methods", "peeling", "--job"), ("run", "peeling"), ("plan", "peeling")):
+        said = call(capsys, *words)
+        assert said.code == 2 and "no method of its own, a part of residual-clip-iht" in said.err
+
+
+def test_the_job_of_a_method_is_printed(capsys):
+    said = call(capsys, "methods", "mean-dp", "--job")
+    assert said.code == 0 and "\nmethod: catoni-mean\n" in said.out and said.out.startswith("#")
+    assert call(capsys, "methods", "--job").code == 2
+
+
 def test_a_mistyped_method_is_answered_with_the_nearest(capsys):
     said = call(capsys, "methods", "dp-gdd")
     assert said.code == 2 and said.out == ""
-    assert "no method 'dp-gdd'" in said.err and "'dp-gd'" in said.err
+    assert "no method 'dp-gdd'" in said.err and "did you mean 'dp-gd'" in said.err

@@ -301,7 +301,7 @@ def test_points_of_which_one_person_changes_several_have_no_centre(coordinate, r
     dataset = Dataset.from_arrays(**rows, unit="person", max_rows_per_unit=2, grouped=True)
     with coordinate(dataset) as run:
         item = run.plan([Item("centre", CentreOfAttention(1e-6))])["centre"]
-        with pytest.raises(BudgetError, match="several of the points"):
+        with pytest.raises(BudgetError, match="several of the values"):
             run.release(Points(Logistic(), row_norm=1.0, clip_norm=1.0), item, np.zeros(5))
 
 

@@ -30,6 +30,14 @@ from dpdist.central import (
 from dpdist.constraints import L1Ball
 from dpdist.errors import BudgetError, DpdistError
 from dpdist.jobs.registry import ESTIMATORS, estimator_class
+from dpdist.local.frequency.histogram import UnaryEncoding
+from dpdist.local.mean.mean_methods import (
+    GaussianProjected,
+    HybridReports,
+    OneBitReports,
+    ProjectedReports,
+    SampledCoordinates,
+)
 from dpdist.method import Method
 
 COMMON = {"epsilon": 10.0, "delta": 1e-6, "row_norm": 2.0, "random_state": 0, "cluster": "threads"}
@@ -302,7 +310,7 @@ def test_what_a_fit_decides_is_refused_where_a_user_sets_it(solver, name):
 
 
 def test_a_method_of_reports_does_not_take_the_fidelity_of_its_fit():
-    model = local.Histogram(4, method=local.frequency.UnaryEncoding(fidelity="sum"))
+    model = local.Histogram(4, method=UnaryEncoding(fidelity="sum"))
     with pytest.raises(BudgetError, match=r"a fit decides fidelity.*UnaryEncoding has p, q"):
         model.plan(400, 1)
 
@@ -319,10 +327,10 @@ def test_a_rate_that_is_no_number_is_refused_in_words(rate):
 @pytest.mark.parametrize("name", ["p", "q"])
 def test_probabilities_of_bits_that_cannot_be_are_refused_where_they_are_set(name, chance):
     with pytest.raises(BudgetError, match=f"{name} must lie between 0 and 1"):
-        local.frequency.UnaryEncoding(**{name: chance})
+        UnaryEncoding(**{name: chance})
 
 
-@pytest.mark.parametrize("kind", [local.mean_methods.HybridReports, local.mean_methods.OneBitReports])
+@pytest.mark.parametrize("kind", [HybridReports, OneBitReports])
 def test_coordinates_cannot_be_sampled_from_one_number(kind):
     model = local.Mean("interval", method=kind(n_sampled=2), low=0.0, high=1.0)
     with pytest.raises(BudgetError, match="n_sampled=2 is more than there are coordinates"):
@@ -333,11 +341,11 @@ def test_coordinates_cannot_be_sampled_from_one_number(kind):
 @pytest.mark.parametrize(
     "kind, name, value",
     [
-        (local.mean_methods.HybridReports, "scale", -1.0),
-        (local.mean_methods.OneBitReports, "n_sampled", 0),
-        (local.mean_methods.SampledCoordinates, "n_sampled", "all"),
-        (local.mean_methods.ProjectedReports, "n_projections", 2.5),
-        (local.mean_methods.GaussianProjected, "seed", -1),
+        (HybridReports, "scale", -1.0),
+        (OneBitReports, "n_sampled", 0),
+        (SampledCoordinates, "n_sampled", "all"),
+        (ProjectedReports, "n_projections", 2.5),
+        (GaussianProjected, "seed", -1),
     ],
 )
 def test_a_law_of_reports_refuses_what_cannot_be_where_it_is_set(kind, name, value):
@@ -346,7 +354,7 @@ def test_a_law_of_reports_refuses_what_cannot_be_where_it_is_set(kind, name, val
 
 
 def test_there_are_no_more_projections_than_coordinates():
-    method = local.mean_methods.ProjectedReports(n_projections=7)
+    method = ProjectedReports(n_projections=7)
     model = local.Mean("l1", method=method, radius=1.0, l1_radius=1.0)
     with pytest.raises(BudgetError, match="n_projections must be a number from 1 to 6, got 7"):
         model.plan(400, 6)

@@ -97,6 +97,21 @@ def test_the_eight_figures_are_there():
         ("seeds: 2", "seeds: 0", "line 15: presets.quick.seeds: expected the number of seeds"),
         ("  full: {seeds: 3, set: {data.n: 4000, data.d: 3}}\n", "", "presets.full: expected keys"),
         ("x: data.n,", "x: data.m,", "data.m: unknown key"),
+        (
+            "metric: gap",
+            "metric: distance",
+            "line 2: metric: the problem 'logit' judges nothing by distance, and dp-gd",
+        ),
+        (
+            SMALL.partition("job:")[2].partition("panels:")[0],
+            """
+  data: {generate: box}
+  budget: {epsilon: 1.0}
+series:
+  - {label: plain, set: {method: duchi-1d, params.low: -1, params.high: 1}}
+""",
+            "line 2: metric: gap needs a method that minimises one objective; take error",
+        ),
     ],
 )
 def test_errors_name_the_line(tmp_path, old, new, message):

@@ -95,7 +95,7 @@ def test_a_job_is_read(load):
     job = load(TEXT)
     assert job.method is METHODS["dp-gd"]
     assert (job.estimator, job.epsilon, job.delta) == ("LogisticRegression", 1.0, 1e-6)
-    assert job.data == {**PROBLEMS["logit"].keys, "generate": "logit", "n": 1000, "d": 5}
+    assert job.data == {**PROBLEMS["logit"].parameters, "generate": "logit", "n": 1000, "d": 5}
     assert job.params == {"classes": [0, 1], "row_norm": 1.0}
     assert job.ledger is None and job.cluster is None and job.output is None
     assert job.asked["budget"] == {"epsilon": 1.0, "delta": 1e-6}
@@ -123,7 +123,7 @@ def test_a_job_makes_its_estimator(load):
     assert model.plan(1000, 5).n_releases > 1
 
 
-NEEDED = {"n_groups": 9, "link": "wave", "label_moment": [1.5, 2.0]}
+NEEDED = {"n_groups": 9, "link": "wave", "label_moment": [1.5, 2.0], "second_moment": 40.0, "n_nonzero": 5}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -134,7 +134,7 @@ def test_every_method_has_a_job(load, method):
             {
                 "method": method,
                 "estimator": estimator,
-                "data": {"generate": "linear" if "Regression" in estimator else "logit"},
+                "data": {"path": "rows.zarr"},
                 "params": {name: NEEDED[name] for name in METHODS[method].needs},
                 "budget": {"epsilon": 1} if pure else {"epsilon": 1, "delta": 1e-6},
             }
@@ -142,11 +142,33 @@ def test_every_method_has_a_job(load, method):
         assert type(make_estimator(job)).__name__ == estimator.rpartition(".")[2]
 
 
+@pytest.mark.parametrize("version", [1, 1.0, None])
+def test_a_job_of_this_version(load, version):
+    assert load({**GOOD, "version": version}).asked == load(GOOD).asked
+
+
+@pytest.mark.parametrize(
+    ("version", "fix"),
+    [
+        (2, "got 2; install a newer dpdist"),
+        (0, "got 0; write version: 1"),
+        ("1", "got '1'; write version: 1"),
+        (True, "got true"),
+        ([1], "got a list"),
+    ],
+)
+def test_a_job_of_another_version_is_refused_as_a_whole(load, version, fix):
+    with pytest.raises(JobError) as error:
+        load({**GOOD, "version": version, "method": "of-tomorrow", "data": {"source": "elsewhere"}})
+    (problem,) = error.value.problems
+    assert problem.key == "version" and "reads version 1 of the format of jobs" in problem.text and fix in problem.text
+
+
 @pytest.mark.parametrize(("alias", "name"), ALIASES.items())
 def test_a_method_by_its_other_name(load, alias, name):
     pure = METHODS[name].guarantee == "epsilon"
     budget = {"epsilon": 1} if pure else {"epsilon": 1, "delta": 1e-6}
-    job = load({"method": alias, "data": {"generate": "box"}, "budget": budget})
+    job = load({"method": alias, "data": {"path": "rows.zarr"}, "budget": budget})
     assert job.method is METHODS[name] and job.asked["method"] == name
 
 
@@ -207,7 +229,7 @@ def test_a_start_is_a_list_of_numbers_in_every_notation(load):
     ],
 )
 def test_objects(load, estimator, params, read):
-    job = load({**GOOD, "estimator": estimator, "params": params})
+    job = load({**GOOD, "data": {"path": "rows.zarr"}, "estimator": estimator, "params": params})
     assert job.params == {next(iter(params)): read}
     again = load(job.asked)  # infinity is no JSON: the text .inf is read as the same number
     assert again.params == job.params and again.asked == job.asked
@@ -246,8 +268,9 @@ def test_stored_data_and_secrets(load):
 
 
 def test_names_that_yaml_takes_for_truth_are_names_when_quoted(load):
-    assert load(TEXT.replace("[0, 1]", "['no', \"yes\"]")).params["classes"] == ["no", "yes"]
-    assert load(TEXT.replace("[0, 1]", "[false, true]")).params["classes"] == [False, True]
+    stored = "data={path: x.zarr}"
+    assert load(TEXT.replace("[0, 1]", "['no', \"yes\"]"), stored).params["classes"] == ["no", "yes"]
+    assert load(TEXT.replace("[0, 1]", "[false, true]"), stored).params["classes"] == [False, True]
     assert load(with_(params__fit_intercept=False)).params["fit_intercept"] is False
     assert load(TEXT.replace("row_norm: 1.0", "fit_intercept: no")).params["fit_intercept"] is False
 
@@ -612,8 +635,7 @@ def test_repeated_keys_are_refused(problems):
     ],
 )
 def test_errors_of_the_estimator_get_key_and_line(load, params, key, where):
-    text = TEXT.replace("  classes: [0, 1]\n  row_norm: 1.0", params)
-    job = load(text)
+    job = load(TEXT.replace("  classes: [0, 1]\n  row_norm: 1.0", params), "data={path: x.zarr}")
     with pytest.raises(JobError) as error, locating(job):
         make_estimator(job).plan(1000, 5)
     (problem,) = error.value.problems
@@ -671,7 +693,12 @@ VALUES = [
 VALUES += [10**40, {"L2Ball": 1}, {"a": {"b": 1}}, "tcp://h:1", {"workers": 1}, ["a", None], {"Huber": "x"}, "logit"]
 STARTS = [
     GOOD,
-    {**GOOD, "estimator": "Minimizer", "params": {"loss": {"Huber": {"threshold": 1}}, "penalty": {"ElasticNet": 1}}},
+    {
+        **GOOD,
+        "estimator": "Minimizer",
+        "data": {"generate": "linear", "n": 1000, "noise": "t3"},
+        "params": {"loss": {"Huber": {"threshold": 1}}, "penalty": {"ElasticNet": 1}},
+    },
     {**GOOD, "data": {"path": "a", "arrays": {"X": "f"}, "storage_options": {"k": [1, {"z": None}]}}},
     {**GOOD, "cluster": {"workers": 2, "memory_limit": "1GB"}, "ledger": "l", "output": "o", "estimator": "LinearSVC"},
 ]

@@ -14,7 +14,7 @@ from dpdist.cli.schema import command
 from dpdist.errors import DpdistError
 from dpdist.jobs.job import load_job
 from dpdist.jobs.json_schema import NAMES, schema
-from dpdist.jobs.registry import METHODS
+from dpdist.jobs.registry import ALIASES, METHODS
 from dpdist.jobs.run import run_job
 from dpdist.jobs.sections import KEYS
 from dpdist.jobs.yaml_lines import parse
@@ -49,7 +49,7 @@ def test_an_unknown_schema_is_refused():
 
 def test_the_job_schema_knows_what_there_is():
     properties = schema("job")["properties"]
-    assert properties["method"]["enum"] == list(METHODS)
+    assert properties["method"]["enum"] == [*METHODS, *ALIASES, "auto"]
     assert set(properties) == set(KEYS)
     generators = {
         definition["properties"]["generate"]["const"]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from dpdist import Dataset
-from dpdist.errors import DataError
 from dpdist.jobs.job import JobError, load_job
 from dpdist.jobs.planning import plan_job
 from dpdist.jobs.registry import METHODS
@@ -117,23 +116,28 @@ def test_generated_categories_have_the_frequencies_they_tell():
 
 
 @pytest.mark.parametrize(
-    ("method", "data", "message"),
+    ("method", "problem", "message"),
     [
-        ("oue", "{generate: box}", "estimates frequencies of categories, and the problem 'box' tells means of columns"),
-        ("duchi-1d", "{generate: categories}", "estimates means of columns, and the problem 'categories'"),
-        ("oue", "{generate: categories, n_categories: 9}", "n_categories is 100, but the problem 'categories' has 9"),
-        ("oue", "{generate: logit}", "is for rows without labels"),
-        ("ldp-iht", "{generate: box}", "needs labels"),
+        ("oue", "box", "means of columns, and oue (local.Histogram) gives frequencies of categories"),
+        ("duchi-1d", "categories", "frequencies of categories, and duchi-1d (local.Mean) gives means of columns"),
+        ("heavy-hitters", "categories", "and heavy-hitters (local.HeavyHitters) gives frequent codes"),
+        ("oue", "logit", "predicted classes, and oue (local.Histogram) gives frequencies of categories"),
+        ("ldp-iht", "box", "means of columns, and ldp-iht (local.SparseRegression) gives predicted numbers"),
+        ("krr-rff-gram", "hard-instance", "coefficients of a regression, and krr-rff-gram (local.KernelRidge) gives"),
+        ("dp-gd", "linear", "and dp-gd (LogisticRegression) gives probabilities of classes or predicted classes"),
     ],
 )
-def test_problems_that_do_not_fit_are_refused(tmp_path, method, data, message):
-    params = {
-        "oue": "{n_categories: 100}",
-        "duchi-1d": "{low: -1, high: 1}",
-        "ldp-iht": "{n_nonzero: 2, noise_bound: 1}",
-    }
+def test_a_method_is_asked_only_for_what_it_answers(tmp_path, method, problem, message):
+    delta = "" if METHODS[method].guarantee == "epsilon" else ", delta: 1.0e-6"
     (tmp_path / "job.yaml").write_text(
-        f"method: {method}\ndata: {data}\nparams: {params[method]}\nbudget: {{epsilon: 1}}\n"
+        f"method: {method}\ndata:\n  generate: {problem}\nbudget: {{epsilon: 1{delta}}}\n"
     )
-    with pytest.raises((DataError, JobError), match=message):
-        run_job(load_job(tmp_path / "job.yaml"))
+    with pytest.raises(JobError) as error:
+        load_job(tmp_path / "job.yaml")
+    assert f"line 3: data.generate: the problem '{problem}' judges" in str(error.value)
+    assert message in str(error.value)
+
+
+def test_a_number_that_problem_and_method_share_has_to_agree():
+    with pytest.raises(JobError, match=r"params\.n_categories is 100, but the problem 'categories' has 9"):
+        load_job(PIPELINES / "oue.yaml", ["data.n_categories=9"])

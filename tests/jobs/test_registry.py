@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,16 @@ import yaml
 
 from dpdist.errors import DpdistError
 from dpdist.jobs.job import load_job, make_estimator
-from dpdist.jobs.registry import ALIASES, ESTIMATORS, METHODS, OWNED_BY_OTHER_KEYS, TABLES, estimator_class
+from dpdist.jobs.registry import (
+    ALIASES,
+    ESTIMATORS,
+    METHODS,
+    NO_METHODS,
+    OWNED_BY_OTHER_KEYS,
+    TABLES,
+    estimator_class,
+    named,
+)
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 
@@ -32,7 +42,7 @@ def test_the_pipeline_is_a_job_of_its_method_that_leaves_nothing_behind(name):
     assert job.output is None and job.ledger is None
     assert "generate" in job.data and job.data["store"] is None
     text = (PIPELINES / f"{name}.yaml").read_text()
-    assert f"dpdist run {method.pipeline}" in text, "an example says how it is run"
+    assert f"dpdist run {name}" in text, "an example says how it is run"
     assert "random_state" not in (yaml.safe_load(text)["params"] or {}), "an example is no simulation"
 
 
@@ -65,6 +75,47 @@ def test_parameters_that_make_two_methods_differ():
         for m in METHODS.values()
     }
     assert len(seen) == len(METHODS)
+
+
+IDS = """
+laplace gaussian-analytic gdp discrete-gaussian discrete-laplace grid-release em-gumbel permute-and-flip
+report-noisy-max oneshot-topk krr sue oue olh hadamard-response subset-selection duchi-1d piecewise hybrid duchi-l2
+privunit privunitg ldp-gauss coord-sampling composition zcdp rdp pld subsampling shuffling parallel ledger odometer
+filter rng audit-cp audit-one-run fixed-point-sum sanitise noise-once neighbours
+dp-gd dp-agd dp-sgd dp-svrg dp-svrgpp dp-katyusha dp-accmd dp-md dp-fw-l1 out-pert obj-pert saa-nrs saa-clipmean
+trim-mean-ss rgd-trim catoni-mean rgd-catoni rgd-catoni-stoch clip-gd exp-fast-erm exp-heavy
+ldp-avg-1d ldp-avg-vec linear-surrogate-ldp sigm
+l2-hemisphere coord-sample scalar-ldp ldp-iht ldp-iht-subgauss ldp-iht-general ldp-iht-nonlinear label-ldp-iht
+label-ldp-iht-nonlinear label-ldp-lasso dp-iht-erm dp-iht-peeling nldp-sparse-lr nldp-sparse-lr-heavy nldp-ols
+nldp-sparse-lr-public nldp-marginal ldp-two-phase minimax-curves hard-instance
+catoni-phi catoni-psi mean-dp mean-dp-thesis mean-ldp-pure mean-ldp-gauss
+ldp-vec-gauss ldp-vec-privunit ldp-vec-duchi l1-mean-proj l1-mean-direct mom-select l1-recover l1-linreg-proj
+l1-linreg-gram l1-linreg-pubcov krr-rff krr-rff-gram krr-rff-pub sgll-losses cheb-collect cheb-learn
+catoni-smoothed-mean private-robust-mean ht-dp-fw ht-dp-fw-full ht-dp-fw-robreg ht-private-lasso residual-clip-fw
+dp-fw-linf-clip peeling peeling-zcdp shrink ht-dp-iht residual-clip-iht ht-sparse-opt sparse-mean-ht
+mixture-packing-lb
+"""
+"""What the literature on these methods calls them, their parts and their experiments."""
+
+
+@pytest.mark.parametrize("name", IDS.split())
+def test_every_id_of_the_literature_is_found(name):
+    assert (named(name) is None) == (name in NO_METHODS)
+
+
+@pytest.mark.parametrize("name", NO_METHODS)
+def test_an_id_that_is_no_method_says_what_is_there(name):
+    other = NO_METHODS[name]
+    assert named(name) is None and other.what and set(other.methods) <= set(METHODS)
+    assert other.library or other.methods or other.settings
+    if other.library:
+        module, _, thing = other.library.rpartition(".")
+        assert thing in vars(importlib.import_module(module)) or importlib.import_module(other.library)
+    for key, value in other.settings.items():
+        if value not in ("NUMBER", "NAME") and other.methods:
+            section, _, parameter = key.partition(".")
+            job = load_job(other.methods[-1])
+            assert section == "data" or parameter in make_estimator(job).get_params()
 
 
 def test_an_unknown_estimator_is_named():

@@ -23,7 +23,7 @@ BUILT = "DPDIST_KUBE_IMAGE"  # a docker archive of `IMAGE`, built by deploy/Cont
 IMAGE = "localhost/dpdist:dev"
 USER = 10001
 ADDRESS = "10.77.0.1"  # the node's, as pods see it
-SOURCES = ("dpdist", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("dpdist", "pipelines", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
 def for_old_api(objects: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import zarr
 from dpdist import LinearRegression, LinearSVC, LogisticRegression, Minimizer
 from dpdist.central import ClipNorm
 from dpdist.errors import DataError
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.problems import linear_problems as synthetic
 from dpdist.problems.catalog import PROBLEMS
 
@@ -19,7 +20,7 @@ SMALL = {"n": 3000, "d": 4}
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_same_parameters_are_the_same_dataset(name):
     problem = PROBLEMS[name]
-    single = problem.task in ("categories", "codes")
+    single = bool(problem.shared)
     data = {"n": 3000, "d": 1 if single else 5}
     one, two = problem.generate(data), problem.generate({**data, "random_state": 0})
     assert one.dataset.id == two.dataset.id == problem.dataset_id(data)
@@ -40,17 +41,12 @@ def test_whole_numbers_and_their_floats_are_one_dataset():
 class Knows:
     """A model that predicts what it is told."""
 
-    loss = None
+    def __init__(self, *answers, classes=None, log_probabilities=None, values=None):
+        self.answers, self.classes_, self.predict_log_proba, self.predict = answers, classes, log_probabilities, values
 
-    def __init__(self, classes=None, log_probabilities=None, values=None):
-        self.classes_, self._log_probabilities, self._values = classes, log_probabilities, values
-        if log_probabilities is not None:
-            self.predict_log_proba = log_probabilities
 
-    def predict(self, X):
-        if self._values is not None:
-            return self._values(X)
-        return self.classes_[np.argmax(self._log_probabilities(X), axis=1)]
+def probable(classes, log_probabilities):
+    return Knows(Answer.PROBABILITIES, classes=np.array(classes), log_probabilities=log_probabilities)
 
 
 def log_sigmoid(u):
@@ -68,8 +64,8 @@ def test_the_truth_has_no_error_and_errors_are_those_of_a_plain_average():
 
         return of
 
-    exact = generated.metrics(Knows(np.array([0, 1]), log_probabilities(1.0)))
-    swapped = generated.metrics(Knows(np.array([1, 0]), lambda X: log_probabilities(1.0)(X)[:, ::-1]))
+    exact = generated.metrics(probable([0, 1], log_probabilities(1.0)))
+    swapped = generated.metrics(probable([1, 0], lambda X: log_probabilities(1.0)(X)[:, ::-1]))
     assert exact["error"] == pytest.approx(0, abs=1e-12) and swapped["error"] == pytest.approx(0, abs=1e-12)
     assert 0 < exact["nonprivate_error"] < 0.01 < 0.2 < exact["trivial_error"]
     # the excess log-loss of half the truth on a million labels: its standard error is below 0.001 (deterministic here)
@@ -79,14 +75,14 @@ def test_the_truth_has_no_error_and_errors_are_those_of_a_plain_average():
         -np.take_along_axis(log_probabilities(scale)(rows["X"]), rows["y"][:, None].astype(int), 1).mean()
         for scale in (0.5, 1.0)
     ]
-    half = generated.metrics(Knows(np.array([0, 1]), log_probabilities(0.5)))["error"]
+    half = generated.metrics(probable([0, 1], log_probabilities(0.5)))["error"]
     assert half == pytest.approx(losses[0] - losses[1], abs=0.003)
 
 
 def test_wrong_classes_are_counted_where_there_are_no_probabilities():
     generated = PROBLEMS["multiclass"].generate({**SMALL, "n_classes": 4})
-    best = Knows(classes=np.arange(4), values=lambda X: np.argmax(X @ generated.truth.T, axis=1))
-    worst = Knows(classes=np.arange(4), values=lambda X: np.argmin(X @ generated.truth.T, axis=1))
+    best = Knows(Answer.CLASSES, values=lambda X: np.argmax(X @ generated.truth.T, axis=1))
+    worst = Knows(Answer.CLASSES, values=lambda X: np.argmin(X @ generated.truth.T, axis=1))
     assert generated.metrics(best)["error"] == 0
     assert generated.metrics(worst)["error"] > generated.metrics(best)["trivial_error"] > 0.1
     assert "wrong class" in generated.metrics(best)["what"]
@@ -94,7 +90,7 @@ def test_wrong_classes_are_counted_where_there_are_no_probabilities():
 
 def test_regression_counts_half_the_squared_distance():
     generated = PROBLEMS["linear"].generate({"n": 3000, "d": 4, "noise": "t3"})
-    off = Knows(values=lambda X: X @ generated.truth + 0.2)
+    off = Knows(Answer.NUMBERS, values=lambda X: X @ generated.truth + 0.2)
     metrics = generated.metrics(off)
     assert metrics["error"] == pytest.approx(0.02)
     assert metrics["trivial_error"] == pytest.approx(0.5 / 4, rel=0.05), "E <x, w>^2 / 2 = |w|^2 / (2 d)"
@@ -130,11 +126,12 @@ def test_fitted_models_lie_between_the_truth_and_nothing(name, data, model):
 @pytest.mark.parametrize(
     ("name", "data", "model", "message"),
     [
-        ("logit", {}, LinearRegression(), "predicts numbers"),
-        ("linear", {}, LinearSVC(), "needs classes"),
-        ("linear", {}, Minimizer(), "needs classes"),
+        ("logit", {}, LinearRegression(), "predicted classes, and LinearRegression gives predicted numbers"),
+        ("linear", {}, LinearSVC(), "coefficients of a regression, and LinearSVC gives predicted classes"),
+        ("linear", {}, Minimizer(), "Minimizer gives log-odds of the labels"),
         ("logit", {}, LogisticRegression(classes=[1, 2]), r"labels \[0, 1\]"),
-        ("logit", {}, Minimizer(), r"data.labels to \[-1, 1\]"),
+        ("logit", {}, Minimizer(), r"data.labels: .* has \[0, 1\]: set \[-1, 1\]"),
+        ("multiclass", {}, Minimizer(), r"data.generate: .* has \[0, 1, 2\]$"),
         ("multiclass", {}, LogisticRegression(classes=[0, 1]), r"labels \[0, 1, 2\]"),
     ],
 )
@@ -154,7 +151,7 @@ def test_estimators_that_the_labels_are_not_for_are_refused(name, data, model, m
         ({"signal": "big"}, "data.signal"),
         ({"labels": [1, 1]}, "data.labels must be two different integers"),
         ({"dtype": 8}, "data.dtype must be a string"),
-        ({"rows": 10}, "data.rows is not a key of the problem 'logit'"),
+        ({"rows": 10}, "data.rows is not a parameter of the problem 'logit'"),
         ({"labels": [-1, 1], "store": "somewhere"}, "data.store keeps the labels"),
     ],
 )
@@ -199,6 +196,6 @@ def test_a_store_that_cannot_be_written_is_an_error_with_a_way_out(tmp_path):
 
 def test_one_class_only_is_no_reason_to_fail():
     generated = PROBLEMS["logit"].generate({"n": 1, "d": 2})
-    model = Knows(np.array([0, 1]), lambda X: np.log(np.full((len(X), 2), 0.5)))
+    model = probable([0, 1], lambda X: np.log(np.full((len(X), 2), 0.5)))
     metrics = generated.metrics(model)
     assert metrics["nonprivate_error"] == metrics["trivial_error"] == pytest.approx(metrics["error"])

@@ -45,16 +45,10 @@ def test_blocks_and_tails():
 @pytest.mark.parametrize("name", ["covertype-like", "ijcnn-like", "adult-like", "skewed-logit"])
 def test_the_probabilities_are_those_of_the_labels(name):
     """Labels given predicted probabilities: standardised sums over deciles, each beyond 6 with a chance below 1e-8."""
-    generated = PROBLEMS[name].generate({"n": N})
-    found = generated.dataset.read(0, N)
-    X, y = found["X"], found["y"]
-
-    class Any:
-        predict_log_proba = None
-
     problem = PROBLEMS[name]
-    values = {key: value for key, value in problem.resolve({"n": N}).items() if key not in ("n", "d", "store")}
-    p = np.exp(problem._judge(X, generated.truth, values)(Any()).log_probabilities[:, 1])
+    generated = problem.generate({"n": N})
+    found = generated.dataset.read(0, N)
+    p, y = np.exp(problem.law(found["X"], generated.truth, problem.parameters)[:, 1]), found["y"]
     for part in np.array_split(np.argsort(p), 10):
         assert abs((y[part] - p[part]).sum()) < 6 * np.sqrt((p[part] * (1 - p[part])).sum() + 1)
 

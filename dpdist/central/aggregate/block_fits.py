@@ -202,12 +202,8 @@ def _is_nameless(value: Any) -> bool:
     return False
 
 
-def block_fit(estimator: Any, alpha: float, intercept: bool, read: Read | None) -> BlockFit:
-    """What ``estimator`` names: one of the built-in fits, or a scikit-learn estimator."""
-    if isinstance(estimator, str) and estimator in BUILT_IN:
-        if read is not None:
-            raise BudgetError(f"parameters= is for scikit-learn estimators; {estimator!r} has coef_ and intercept_")
-        return BUILT_IN[estimator](float(alpha), bool(intercept))
+def block_fit(estimator: Any, read: Read | None) -> Estimator:
+    """The fit of a scikit-learn estimator."""
     if not isinstance(estimator, BaseEstimator) or not hasattr(estimator, "fit"):
         raise BudgetError(
             f"estimator must be {' or '.join(map(repr, BUILT_IN))} or a scikit-learn estimator (a BaseEstimator with "

@@ -1,4 +1,4 @@
-"""The two ways to aggregate the results of blocks: what each asks of the rows, and what it makes of the releases.
+"""The two ways to aggregate the results of blocks (`dpdist.queries.block_results`): how many blocks, how often asked.
 
 For `dpdist.central.aggregate.sample_and_aggregate.SampleAndAggregate`. Everything is decided from public numbers, as in
 a `dpdist.method.Method`.
@@ -7,7 +7,6 @@ a `dpdist.method.Method`.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
@@ -17,18 +16,14 @@ from numpy.typing import NDArray
 
 from dpdist.central.aggregate.block_fits import BlockFit
 from dpdist.constraints import L2Ball
-from dpdist.data import Units
-from dpdist.engine.query import Block, Query
 from dpdist.errors import BudgetError
 from dpdist.estimators.parameters import check_count
-from dpdist.kernels.clip import clip_l2
-from dpdist.kernels.grid import grid_for, to_units
-from dpdist.method import DECIDED, Line, Method, Oracle, Public, by_name
+from dpdist.method import DECIDED, Line, Method, Noted, Oracle, Public, by_name
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
-from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.additive import Gaussian
 from dpdist.privacy.mechanisms.attention import MOST_EPSILON, CentreOfAttention
+from dpdist.queries.block_results import BlockEstimates, BlockResults, BlockSum
 
 Vector = NDArray[np.float64]
 
@@ -45,100 +40,7 @@ MOST_POINTS = 5000
 
 
 @dataclass(frozen=True)
-class _Blocks(Query):
-    """Results of blocks of ``block_rows`` consecutive rows, of which the first ``n_blocks`` count.
-
-    Where a unit owns several rows, they stand side by side and a block holds all of them or none: a unit changes one
-    result, as a row does.
-
-    A block's result is moved to the public ``centre`` (the state) as its origin and clipped to the ``radius``; a fit
-    that fails, or gives a number that is not finite, has the result 0, that is the centre. Ranges have to begin at
-    multiples of ``block_rows`` (``Coordinator(align=block_rows)``), so that blocks are the same in any partitioning.
-    """
-
-    is_sum = False
-
-    fit: BlockFit
-    block_rows: int
-    n_blocks: int
-    n_parameters: int
-    radius: float
-
-    @property
-    def bound(self) -> float:
-        return self.radius
-
-    @property
-    def grid(self) -> float:
-        return grid_for(self.radius)
-
-    def sensitivity(self, neighbours: Neighbours, norm: float | None = None) -> float:
-        """Twice the radius: the result of one block moves from one point of the ball to another."""
-        if neighbours is not Neighbours.REPLACE_ONE:
-            raise BudgetError(
-                "blocks are dealt by position, and adding or removing a row moves all rows behind it into other "
-                "blocks: sample-and-aggregate is private for replace-one only"
-            )
-        return super().sensitivity(neighbours, norm)
-
-    def steps(self, units: Units) -> int:
-        """One: what a unit owns is in one block."""
-        units.need_counted("rows are dealt to blocks by their position")
-        if self.block_rows % units.max_rows:
-            raise BudgetError(
-                f"blocks of {self.block_rows} rows would part those of one {units.name}: their size has to be a "
-                f"multiple of {units.max_rows}"
-            )
-        return 1
-
-    def results(self, first: int, block: Block, centre: Vector) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Numbers of the blocks that begin at row ``first`` and behind it, and their results in units of the grid."""
-        if first % self.block_rows:
-            raise ValueError(
-                f"a range begins at row {first}, which is not a multiple of the block size {self.block_rows}"
-            )
-        number = first // self.block_rows
-        n = max(0, min(len(block["y"]) // self.block_rows, self.n_blocks - number))
-        rows = {name: values[: n * self.block_rows] for name, values in block.items()}
-        found = self.fit.fit(rows, self.block_rows, self.n_parameters) - centre
-        return number + np.arange(n), to_units(clip_l2(found, self.radius), self.grid, self.radius)
-
-    def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        return self.summarise_at(0, block, state, rows)
-
-    @abstractmethod
-    def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        """What becomes of the `results`."""
-
-
-@dataclass(frozen=True)
-class BlockSum(_Blocks):
-    """``sum_i clip_radius(f(block_i) - centre)``: l2-sensitivity ``2 radius`` under replace-one, for any ``f``."""
-
-    tag: ClassVar[str] = "BlockSum"
-
-    def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        return self.results(first, block, state)[1].sum(axis=0, dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class BlockEstimates(_Blocks):
-    """All ``clip_radius(f(block_i) - centre)`` in order of the blocks: a row changes one of them, by ``2 radius``."""
-
-    tag: ClassVar[str] = "BlockEstimates"
-
-    def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        return np.column_stack(self.results(first, block, state))
-
-    def combine(self, total: NDArray[Any] | None, summary: NDArray[Any], wide: bool) -> NDArray[Any]:
-        return summary if total is None else np.concatenate([total, summary])
-
-    def statistic(self, total: NDArray[Any]) -> tuple[NDArray[Any], float]:
-        return total[np.argsort(total[:, 0]), 1:], self.grid
-
-
-@dataclass(frozen=True)
-class Request:
+class Estimand(Noted):
     """What a user of `dpdist.central.aggregate.sample_and_aggregate.SampleAndAggregate` states."""
 
     tag: ClassVar[str] = "Request"
@@ -159,13 +61,14 @@ class Aggregation(Method):
         Public number of blocks. More blocks need less noise, but the estimator is biased on small ones.
     """
 
-    statement: Request = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
+    statement: Estimand = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
 
     measures: ClassVar[str] = (
         "expected norm of the noise in the parameters; trivial is the radius, how far the centre can be off"
     )
 
     parameter = "combine"
+    solves_with = ("centre",)
 
     n_blocks: int | None = None
 
@@ -206,7 +109,7 @@ class Aggregation(Method):
     def into_ball(self, w: Vector) -> Vector:
         return self.centre + L2Ball(self.statement.radius).project(w - self.centre)
 
-    def _query(self, kind: type[_Blocks], radius: float) -> _Blocks:
+    def _query(self, kind: type[BlockResults], radius: float) -> BlockResults:
         return kind(self.statement.fit, self.block_rows, self.blocks, self.statement.n_parameters, radius)
 
 
@@ -238,7 +141,7 @@ class ClippedMean(Aggregation):
         if self.n_rounds not in (None, 1, 2):
             raise BudgetError(f"n_rounds must be 1 or 2, got {self.n_rounds!r}")
 
-    def decide(self, public: Public, statement: Request) -> Self:
+    def decide(self, public: Public, statement: Estimand) -> Self:
         mu, p = gdp_mu(public.budget.epsilon, public.budget.delta), statement.n_parameters
         enough = math.ceil(2 * math.sqrt(p) / (mu * NOISE))
         asked = self._with(public, statement)
@@ -276,7 +179,7 @@ class Attention(Aggregation):
 
     tag, name = "Attention", "attention"
 
-    def decide(self, public: Public, statement: Request) -> Self:
+    def decide(self, public: Public, statement: Estimand) -> Self:
         epsilon, delta = public.budget.epsilon, public.budget.delta
         if epsilon > MOST_EPSILON:
             raise BudgetError(

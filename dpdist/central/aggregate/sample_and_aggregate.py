@@ -32,10 +32,11 @@ from sklearn.utils import RegressorTags, Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpdist.central.aggregate.block_fits import BlockFit, block_fit
-from dpdist.central.aggregate.combine import COMBINE, Aggregation, Request
+from dpdist.central.aggregate.block_fits import BUILT_IN, BlockFit, block_fit
+from dpdist.central.aggregate.combine import COMBINE, Aggregation, Estimand
 from dpdist.data import Dataset, Units
 from dpdist.errors import BudgetError, DataError, MissingBound
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
 from dpdist.estimators.parameters import check_between, check_bound
@@ -132,6 +133,12 @@ class SampleAndAggregate(Estimator):
     parameters: Any = None
     neighbours: str = "replace-one"  # type: ignore[misc]
 
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        if not _is_linear(self):
+            return ()
+        return (Answer.CLASSES,) if _classifies(self) else (Answer.NUMBERS, Answer.COEFFICIENTS)
+
     def _dataset(self, X: Any, y: Any) -> Dataset:
         dataset = super()._dataset(X, y)
         if dataset.arrays["y"].dtype == "str":
@@ -150,7 +157,7 @@ class SampleAndAggregate(Estimator):
                 f"n_blocks={method.n_blocks} blocks of at least one {unit} need as many {unit}s, got {public.n_units}"
             )
         p = fit.n_parameters(public.n_features)
-        found: Aggregation = method.decide(public, Request(fit, p, float(self.radius), self._public_centre(p)))
+        found: Aggregation = method.decide(public, Estimand(fit, p, float(self.radius), self._public_centre(p)))
         return found
 
     def _nameless(self, method: Method) -> str:
@@ -199,7 +206,9 @@ class SampleAndAggregate(Estimator):
         return X @ self.coef_ + self.intercept_
 
     def _block_fit(self) -> BlockFit:
-        return block_fit(self.estimator, self.alpha, self.fit_intercept, self.parameters)
+        if isinstance(self.estimator, str) and self.estimator in BUILT_IN:
+            return BUILT_IN[self.estimator](float(self.alpha), bool(self.fit_intercept))
+        return block_fit(self.estimator, self.parameters)
 
     def _public_centre(self, size: int) -> tuple[float, ...] | None:
         if self.centre is None:

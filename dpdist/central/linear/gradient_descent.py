@@ -33,7 +33,8 @@ from dpdist.method import DECIDED, Line, Oracle, Public
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.accounting.releases import Poisson
-from dpdist.privacy.mechanisms.additive import Gaussian, Mechanism
+from dpdist.privacy.mechanisms.additive import Gaussian
+from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.queries.gradient_sums import GradientSum, LargestEigenvalue
 from dpdist.solvers.loops import SHORTEST, drive, nesterov_momentum, prox_gradient
 

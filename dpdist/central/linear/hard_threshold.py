@@ -121,6 +121,8 @@ class HardThresholding(LoopMethod):
     @staticmethod
     def _gradients(problem: Problem) -> tuple[type[Gradient], ...]:
         """What may bound a row, the default first: the whole gradient where only rows are bounded."""
+        if problem.gradient is not None:
+            return (*COORDINATEWISE, ClipNorm)
         by_norm = problem.row_norm is not None and problem.feature_bound is None and problem.second_moment is None
         return (ClipNorm, *COORDINATEWISE) if by_norm else (*COORDINATEWISE, ClipNorm)
 

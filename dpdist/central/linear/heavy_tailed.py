@@ -42,7 +42,8 @@ from dpdist.method import DECIDED, Line, Oracle, Public
 from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.mechanisms.additive import Gaussian, Mechanism
+from dpdist.privacy.mechanisms.additive import Gaussian
+from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.mechanisms.smooth_sensitivity import ArsinhNormal
 from dpdist.queries.coordinate_gradient_sums import CoordinateGradientSum
 from dpdist.queries.gradient_sums import GradientSum
@@ -280,7 +281,7 @@ class GradientDescent(ClippedDescent):
     def decide(self, public: Public, statement: Problem) -> ClippedDescent:  # type: ignore[override]
         gradient = statement.gradient or ClipNorm()
         clipped = isinstance(gradient, ClipNorm)
-        plain = clipped and (statement.second_moment is None or gradient.clip_norm is not None)  # type: ignore[attr-defined]
+        plain = clipped and (gradient.clip_norm is not None or statement.second_moment is None)  # type: ignore[attr-defined]
         kind = ClippedDescent if plain else RobustDescent
         same = kind(self.n_rounds, self.step_size, self.combine, start=self.start, reason=self.reason)
         return same.decide(public, statement)

@@ -21,7 +21,7 @@ from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS, check_bound, check_count, public_vector
 from dpdist.identity import ADDED
 from dpdist.losses import Loss
-from dpdist.method import DECIDED, Method, Oracle, Public
+from dpdist.method import DECIDED, Method, Noted, Oracle, Public
 from dpdist.privacy.budget import Budget, Neighbours
 
 Vector = NDArray[np.float64]
@@ -33,7 +33,7 @@ INSIDE = 1e-9
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(Noted):
     """What a linear fit was asked for; the fields are parameters of `dpdist.central.linear.minimizer.Minimizer`.
 
     ``n_problems`` is the number of binary problems (1, or the number of classes), ``intercept`` the size of the
@@ -128,6 +128,7 @@ class LinearMethod(Method):
     )
 
     parameter = "solver"
+    solves_with = ("penalty", "constraint", "classes")
     default_alpha: ClassVar[float] = 1e-4
     """Strength of the penalty where the user leaves it open."""
 

@@ -28,15 +28,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpdist.central.linear.automatic import SOLVERS, automatic
 from dpdist.central.linear.bounding import GRADIENTS, ROWS, Gradient, Rows
 from dpdist.central.linear.linear_method import LinearMethod, Problem
-from dpdist.constraints import Constraint, Penalty, SmoothPenalty, is_proximal, is_smooth
+from dpdist.constraints import Constraint, L1Ball, Penalty, SmoothPenalty, is_proximal, is_smooth
 from dpdist.data import Dataset
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, DataError
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
 from dpdist.estimators.parameters import check_bound, check_offers
 from dpdist.estimators.row_maps import features, targets
-from dpdist.losses import LOSSES, Loss, by_name
+from dpdist.losses import LOSSES, Logistic, Loss, by_name
 from dpdist.method import Method, Public
 
 Vector = NDArray[np.float64]
@@ -157,6 +158,8 @@ class Minimizer(Estimator):
     """
 
     offers: ClassVar[Mapping[str, Offered]] = {"solver": SOLVERS, "gradient": GRADIENTS, "rows": ROWS}
+    supposing: ClassVar[Mapping[str, Any]] = {"constraint": L1Ball(1.0), "row_norm": 1.0, "feature_bound": 1.0}
+
     loss: str | Loss = "logistic"
     penalty: Penalty | SmoothPenalty | None = None
     constraint: Constraint | None = None
@@ -173,6 +176,12 @@ class Minimizer(Estimator):
     neighbours: str = "replace-one"  # type: ignore[misc]
     n_public: int | None = None  # type: ignore[misc]
 
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        if not _takes_signs(self):
+            return Answer.NUMBERS, Answer.COEFFICIENTS
+        return (Answer.LOG_ODDS, Answer.CLASSES) if isinstance(self._loss(), Logistic) else (Answer.CLASSES,)
+
     def _decided(self, public: Public, **beside: Any) -> LinearMethod:
         solver: Any = chosen("solver", self.solver, SOLVERS)
         solver = automatic(self._problem(public)) if solver == "auto" else solver
@@ -181,15 +190,13 @@ class Minimizer(Estimator):
         return replace(found, public=public, statement=replace(found.problem, public=public))
 
     def _problem(self, public: Public, solver: LinearMethod | None = None) -> Problem:
-        size = self.feature_bound or (self.row_norm or math.sqrt(public.n_features)) / math.sqrt(public.n_features)
         gradient, rows = chosen("gradient", self.gradient, GRADIENTS), chosen("rows", self.rows, ROWS, auto=False)
-        return Problem(
+        problem = Problem(
             public=public,
             loss=self._loss(),
             penalty=self._penalty(solver),
             constraint=self.constraint,
             n_problems=self._n_problems(),
-            intercept=size if self.fit_intercept else 0.0,
             gradient=None if gradient == "auto" else gradient,
             rows=rows,
             row_norm=self.row_norm,
@@ -198,6 +205,10 @@ class Minimizer(Estimator):
             second_moment=self.second_moment,
             label_bound=self.label_bound,
         )
+        if not self.fit_intercept:
+            return problem
+        root = math.sqrt(public.n_features)
+        return replace(problem, intercept=problem.feature_bound or (problem.row_norm or root) / root)
 
     def _prepare(self, dataset: Dataset) -> Mapping[str, Prepare]:
         return {"X": features, "y": self._prepare_labels(str(dataset.arrays["y"].dtype))}

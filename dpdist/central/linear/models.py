@@ -20,6 +20,7 @@ from dpdist.central.linear.minimizer import Minimizer
 from dpdist.constraints import Constraint, ElasticNet, Penalty
 from dpdist.engine.shards import Prepare
 from dpdist.errors import MissingBound
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.parameters import check_between
 from dpdist.estimators.row_maps import ClassCodes
 from dpdist.losses import Loss
@@ -129,6 +130,8 @@ class LogisticRegression(_LinearClassifier):
     This is a simulation...
     """
 
+    answers = (Answer.PROBABILITIES, Answer.CLASSES)
+
     loss: str | Loss = field(default="logistic", init=False)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -158,6 +161,8 @@ class LinearSVC(_LinearClassifier):
     array([1, 0])
     """
 
+    answers = (Answer.CLASSES,)
+
     loss: str | Loss = field(default="smoothed-hinge", init=False)
 
 
@@ -185,6 +190,8 @@ class LinearRegression(RegressorMixin, _LinearModel):
     >>> model.fit(X, y).score(X, y) > 0.9
     True
     """
+
+    answers = (Answer.NUMBERS, Answer.COEFFICIENTS)
 
     _: KW_ONLY
     loss: str | Loss = "squared"

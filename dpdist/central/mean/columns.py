@@ -36,14 +36,16 @@ from dpdist.central.linear.heavy_tailed import (
     truncation_scale,
 )
 from dpdist.errors import BudgetError, MissingBound
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
 from dpdist.estimators.parameters import BOUNDS, check_bound, check_count
 from dpdist.kernels.truncation import HardClip, ScalarMap, SmoothTruncation, SoftTruncation
-from dpdist.method import DECIDED, Line, Method, Oracle, Public, by_name
+from dpdist.method import DECIDED, Line, Method, Noted, Oracle, Public, by_name
 from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.plan import Plan
-from dpdist.privacy.mechanisms.additive import Gaussian, Laplace, Mechanism
+from dpdist.privacy.mechanisms.additive import Gaussian, Laplace
+from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.mechanisms.peeling import LaplacePeel, Peel
 from dpdist.privacy.mechanisms.smooth_sensitivity import ArsinhNormal
 from dpdist.queries.robust_sums import ColumnSum, TrimmedColumnSum
@@ -53,7 +55,7 @@ SMOOTH_BETA = 2 * math.log(1 / FAILURE)
 
 
 @dataclass(frozen=True)
-class Columns:
+class Columns(Noted):
     """What a user of `Mean` states."""
 
     tag: ClassVar[str] = "Columns"
@@ -262,6 +264,7 @@ class Mean(Estimator):
     """
 
     labelled = False
+    answers = (Answer.MEANS,)
     offers: ClassVar[Mapping[str, Offered]] = {"method": METHODS}
 
     method: str | MeanMethod = "truncate"

@@ -7,6 +7,7 @@ that looking up a name stays quick; `estimator_class` does when it is asked.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -21,9 +22,23 @@ from dpdist.jobs.registry import (
     local_mean,
     local_sparse,
 )
-from dpdist.jobs.registry.registered import RegisteredMethod
+from dpdist.jobs.registry.other_names import OTHER_NAMES
+from dpdist.jobs.registry.registered import OtherName, RegisteredMethod
 
-__all__ = ["ALIASES", "ESTIMATORS", "METHODS", "OWNED_BY_OTHER_KEYS", "RegisteredMethod", "estimator_class"]
+__all__ = [
+    "ALIASES",
+    "AUTO",
+    "ESTIMATORS",
+    "METHODS",
+    "NO_METHODS",
+    "OWNED_BY_OTHER_KEYS",
+    "OtherName",
+    "RegisteredMethod",
+    "automatic",
+    "estimator_class",
+    "named",
+    "not_found",
+]
 
 TABLES = (
     central_linear, central_mean, central_aggregate, local_frequency, local_mean, local_linear, local_sparse
@@ -82,3 +97,59 @@ METHODS: Mapping[str, RegisteredMethod] = MappingProxyType(
 
 ALIASES: Mapping[str, str] = MappingProxyType({alias: m.id for m in METHODS.values() for alias in m.aliases})
 """Other names of methods."""
+
+NO_METHODS: Mapping[str, OtherName] = MappingProxyType({other.id: other for other in OTHER_NAMES})
+"""Ids of the literature that are no methods, with what they are."""
+
+
+def named(name: str) -> RegisteredMethod | None:
+    """The method with an id or an alias.
+
+    Examples
+    --------
+    >>> named("dp-gd").id, named("mean-dp").id, named("peeling")
+    ('dp-gd', 'catoni-mean', None)
+    """
+    return METHODS.get(ALIASES.get(name, name))
+
+
+AUTO = "auto"
+"""In place of an id: the estimator decides, and nothing is fixed."""
+
+
+def automatic(estimator: str) -> RegisteredMethod:
+    """What a job asks for with ``method: auto``.
+
+    Examples
+    --------
+    >>> automatic("local.Mean").outputs, automatic("LinearSVC").parameters
+    (('mean_',), mappingproxy({}))
+    """
+    like = next(method for method in METHODS.values() if estimator in method.estimators)
+    return RegisteredMethod(
+        AUTO,
+        "What the estimator chooses from public numbers",
+        {},
+        estimators=(estimator,),
+        spec="",
+        source="",
+        trust=like.trust,
+        guarantee="either",
+        outputs=like.outputs,
+    )
+
+
+def not_found(name: str) -> str:
+    """The end of a message about a name that is no method's: what it is, or what was probably meant.
+
+    Examples
+    --------
+    >>> not_found("dp-gdd")
+    "did you mean 'dp-gd'? Near it are dp-sgd, dp-agd; 'dpdist methods' lists all"
+    """
+    if name in NO_METHODS:
+        return str(NO_METHODS[name])
+    near = difflib.get_close_matches(name, [*METHODS, *ALIASES, AUTO], n=3)
+    meant = f"did you mean {near[0]!r}? " if near else ""
+    others = f"Near it are {', '.join(near[1:])}; " if near[1:] else ""
+    return f"{meant}{others}'dpdist methods' lists all"

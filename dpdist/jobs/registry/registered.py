@@ -1,4 +1,4 @@
-"""One row of the registry: what it says about a method."""
+"""The rows of the registry: what it says about a method, and about an id that is none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RegisteredMethod:
         Where the method is specified, and where it comes from.
     trust : {"central", "local"}
         Who sees the rows: a trusted coordinator, or only the users themselves.
-    guarantee : {"(epsilon, delta)", "epsilon"}
+    guarantee : {"(epsilon, delta)", "epsilon", "either"}
     outputs : tuple of str
         Fitted attributes that are released arrays (or numbers).
     needs : tuple of str
@@ -49,7 +49,7 @@ class RegisteredMethod:
     spec: str
     source: str
     trust: Literal["central", "local"] = "central"
-    guarantee: Literal["(epsilon, delta)", "epsilon"] = "(epsilon, delta)"
+    guarantee: Literal["(epsilon, delta)", "epsilon", "either"] = "(epsilon, delta)"
     outputs: tuple[str, ...] = ("coef_", "intercept_")
     needs: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
@@ -79,3 +79,38 @@ class RegisteredMethod:
             "source": self.source,
             "pipeline": self.pipeline,
         }
+
+
+@dataclass(frozen=True)
+class OtherName:
+    """An id that is no method: what it stands for, and which methods have to do with it.
+
+    Attributes
+    ----------
+    id : str
+    what : str
+        One line in plain words.
+    methods : tuple of str
+        Ids of methods that it is a part of.
+    settings : mapping
+        Keys of a job that make it so.
+    library : str
+        Where it is in the library.
+    """
+
+    id: str
+    what: str
+    methods: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    library: str = ""
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Plain values, for ``dpdist methods ID --json``."""
+        about = {"what": self.what, "methods": list(self.methods), "settings": dict(self.settings)}
+        return {"id": self.id, **about, "library": self.library or None}
+
+    def __str__(self) -> str:
+        part = f", a part of {', '.join(self.methods)}" if self.methods else ""
+        settings = " and ".join(f"{key}: {value}" for key, value in self.settings.items())
+        return f"it is no method of its own{part}: {self.what}" + (f". Set {settings}" if settings else "")

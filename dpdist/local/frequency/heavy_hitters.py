@@ -23,6 +23,7 @@ from scipy.special import ndtri
 from dpdist.data import Dataset
 from dpdist.engine.shards import Prepare
 from dpdist.errors import DataError
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.parameters import check_between, check_count
 from dpdist.local.local_estimator import LocalEstimator
 from dpdist.local.local_method import LocalMethod, line_of
@@ -140,6 +141,8 @@ class HeavyHitters(LocalEstimator):
     >>> HeavyHitters(20, epsilon=2.0, random_state=0).fit(codes).found_.tolist()
     [123456]
     """
+
+    answers = (Answer.CODES,)
 
     n_bits: int = 32
     _: KW_ONLY

@@ -28,6 +28,7 @@ from dpdist.constraints import project_simplex
 from dpdist.data import Dataset
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, DataError
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.parameters import check_between, check_count
 from dpdist.local.local_estimator import LocalEstimator
@@ -47,7 +48,7 @@ from dpdist.local.statistics.categories import Category, Labelled
 from dpdist.local.survey.levels import Leveled, Levels, check_levels
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.local.survey.user_values import as_given, one_column
-from dpdist.method import DECIDED, Method, Oracle, Public, by_name
+from dpdist.method import DECIDED, Method, Noted, Oracle, Public, by_name
 from dpdist.privacy.accounting.plan import Plan
 
 MANY = 1 << 16
@@ -86,7 +87,7 @@ def best_oracle(n_categories: int, epsilon: float, sums: bool = False) -> tuple[
 
 
 @dataclass(frozen=True)
-class Categories:
+class Categories(Noted):
     """What a user of `Histogram` states.
 
     Attributes
@@ -112,6 +113,7 @@ class FrequencyMethod(LocalMethod):
 
     oracle: ClassVar[type[FrequencyOracle]]
     measures: ClassVar[str] = "standard error of the frequency of a rare category"
+    solves_with = ("postprocess",)
 
     def decide(self, public: Public, statement: Categories) -> Self:
         return self._with(public, statement)
@@ -262,6 +264,7 @@ class Histogram(LocalEstimator):
     (True, 'krr')
     """
 
+    answers = (Answer.FREQUENCIES,)
     offers: ClassVar[Mapping[str, Offered]] = {"method": METHODS}
 
     n_categories: int | None = None

@@ -30,6 +30,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpdist.data import Dataset
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, MissingBound
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.parameters import check_count, choice, need_bound
 from dpdist.estimators.row_maps import ClassCodes, features, targets
@@ -40,7 +41,7 @@ from dpdist.local.local_method import LocalMethod, line_of
 from dpdist.local.randomisers.vectors import best_vector
 from dpdist.local.statistics.labelled import LabelledRow
 from dpdist.local.survey.protocol import LocalProtocol
-from dpdist.method import DECIDED, Method, Oracle, Public, by_name
+from dpdist.method import DECIDED, Method, Noted, Oracle, Public, by_name
 from dpdist.privacy.accounting.plan import Plan
 
 Vector = NDArray[np.float64]
@@ -50,7 +51,7 @@ RADIUS = "pass a public bound (or guess) of the l2 norm of the coefficients; the
 
 
 @dataclass(frozen=True)
-class GlmProblem:
+class GlmProblem(Noted):
     """What a user of `GeneralizedLinearModel` states; ``labels`` is the public map of stored labels."""
 
     tag: ClassVar[str] = "GlmProblem"
@@ -65,6 +66,8 @@ class GlmProblem:
 @dataclass(frozen=True)
 class GlmMethod(LocalMethod):
     """Coefficients in the ball of the statement's radius."""
+
+    solves_with = ("radius",)
 
     statement: GlmProblem = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
 
@@ -203,6 +206,10 @@ class GeneralizedLinearModel(LocalEstimator):
     row_norm: float | None = None
     label_bound: float | None = None
 
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        return (Answer.LOG_ODDS,) if self._loss.labels == "signs" else (Answer.NUMBERS, Answer.COEFFICIENTS)
+
     def predict(self, X: Any) -> Any:
         """``E[y | x]`` of every row."""
         return self._loss.mean(self.decision_function(X))
@@ -281,6 +288,8 @@ class LogisticRegression(ClassifierMixin, GeneralizedLinearModel):
     >>> model.fit(X, y).predict([[1.0, 0.0], [-1.0, 0.0]])
     array(['yes', 'no'], dtype='<U3')
     """
+
+    answers = (Answer.PROBABILITIES, Answer.CLASSES)
 
     loss: str | GeneralisedLinear = field(default="logistic", init=False)
     label_bound: float | None = field(default=None, init=False)

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.errors import BudgetError
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered
 from dpdist.estimators.parameters import check_bound, check_count
 from dpdist.local.linear.moment_regression import (
@@ -144,6 +145,7 @@ class KernelRidge(MomentRegression):
     """
 
     methods = METHODS
+    answers = (Answer.NUMBERS,)
     offers: ClassVar[Mapping[str, Offered]] = {"method": METHODS}
 
     _: KW_ONLY

@@ -33,7 +33,7 @@ from dpdist.local.statistics.feature_maps import FeatureMap, Mapped
 from dpdist.local.statistics.labelled import LabelledRow, RowAndLabel
 from dpdist.local.statistics.second_moments import JointStatistics
 from dpdist.local.survey.protocol import LocalProtocol, Randomiser, Statistic
-from dpdist.method import DECIDED, Method, Oracle, Public
+from dpdist.method import DECIDED, Method, Noted, Oracle, Public
 from dpdist.privacy.accounting.plan import Plan
 
 Vector = NDArray[np.float64]
@@ -45,7 +45,7 @@ ROW_SHARE = 0.8
 
 
 @dataclass(frozen=True)
-class MomentProblem(ABC):
+class MomentProblem(Noted, ABC):
     """What an estimator on second moments states: what users make of a row, and the equation to solve.
 
     Attributes
@@ -72,6 +72,7 @@ class MomentMethod(LocalMethod):
 
     statement: MomentProblem = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
     measures: ClassVar[str] = "standard error of an entry of the mean of x y, at the worst records"
+    solves_with = ("alpha", "l1_radius", "coef_norm")
 
     def decide(self, public: Public, statement: MomentProblem) -> Self:
         return self._with(public, statement)

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered
 from dpdist.estimators.parameters import check_bound, check_count, need_bound
 from dpdist.local.linear.moment_regression import (
@@ -183,6 +184,7 @@ class LinearRegression(MomentRegression):
     """
 
     methods = METHODS
+    answers = (Answer.NUMBERS, Answer.COEFFICIENTS)
     offers: ClassVar[Mapping[str, Offered]] = {"method": METHODS}
 
     _: KW_ONLY

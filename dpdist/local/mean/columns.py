@@ -26,6 +26,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 from dpdist.errors import BudgetError, DataError, MissingBound
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.parameters import check_between, check_bound, check_count, choice
 from dpdist.local.local_estimator import LocalEstimator
@@ -88,6 +89,7 @@ class Mean(LocalEstimator):
     (True, 'hybrid')
     """
 
+    answers = (Answer.MEANS,)
     offers: ClassVar[Mapping[str, Offered]] = {"method": METHODS}
 
     domain: str = "box"
@@ -138,7 +140,7 @@ class Mean(LocalEstimator):
         super()._check_parameters()
         Budget(self.epsilon, self.delta or 0.0)
         choice("domain", self.domain, DOMAINS)
-        self._check_method(chosen("method", self.method, METHODS))
+        chosen("method", self.method, METHODS)
         for name in ("low", "high"):
             if getattr(self, name) is not None:
                 check_between(name, getattr(self, name), -1e60, 1e60)
@@ -150,16 +152,6 @@ class Mean(LocalEstimator):
         if self.epsilon_levels is not None:
             self._check_levels(self.epsilon_levels)
         check_count("n_groups", self.n_groups)
-
-    def _check_method(self, method: Any) -> None:
-        if method == "auto":
-            return
-        offered = [name for name, kind in METHODS.items() if self.domain in kind.domains]
-        if self.domain not in method.domains:
-            raise BudgetError(
-                f"method={method.name!r} is not for domain={self.domain!r}; choose one of "
-                f"{', '.join(map(repr, ['auto', *offered]))}"
-            )
 
     def _check_levels(self, levels: Sequence[float]) -> None:
         if self.domain not in ("interval", "l2") or isinstance(chosen("method", self.method, METHODS), GaussianReports):

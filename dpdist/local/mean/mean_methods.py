@@ -21,13 +21,13 @@ from dpdist.local.randomisers.vectors import GaussianVector, Hemisphere, PrivUni
 from dpdist.local.statistics.bounded_values import Ball, Box, Truncated, TruncatedVector
 from dpdist.local.survey.levels import Leveled, Levels
 from dpdist.local.survey.protocol import LocalProtocol, Randomiser, Statistic
-from dpdist.method import DECIDED, Oracle, Public, Vector, by_name
+from dpdist.method import DECIDED, Noted, Oracle, Public, Vector, by_name
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.solvers.robust import median_select
 
 
 @dataclass(frozen=True)
-class Records:
+class Records(Noted):
     """What a user of `Mean` states about the records; see there.
 
     ``method`` is not part of it, the rest is.
@@ -81,6 +81,12 @@ class MeanMethod(LocalMethod):
         """The law of the report, at that epsilon."""
 
     def decide(self, public: Public, statement: Records) -> Self:
+        if statement.domain not in self.domains:
+            offered = [name for name, kind in METHODS.items() if statement.domain in kind.domains]
+            raise BudgetError(
+                f"method={self.name!r} is not for domain={statement.domain!r}; choose one of "
+                f"{', '.join(map(repr, ['auto', *offered]))}"
+            )
         asked = self._with(public, statement)
         statistic = asked._statistic()
         if statement.levels:
@@ -299,6 +305,7 @@ class Direct(Vectors):
     tag, name = "Direct", "direct"
     domains: ClassVar[tuple[str, ...]] = ("l1",)
     vector: ClassVar[Any] = best_vector
+    solves_with = ("l1_radius",)
 
     def _finish(self, mean: Vector, error: float) -> Vector:
         return denoise(mean, self.statement.l1_radius, error)

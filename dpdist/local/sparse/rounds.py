@@ -35,7 +35,7 @@ from dpdist.local.randomisers.vectors import GaussianVector, Hemisphere, best_ve
 from dpdist.local.statistics.residuals import BallResiduals, BoxResiduals, LinkMode, Selected, selection
 from dpdist.local.statistics.second_moments import JointStatistics
 from dpdist.local.survey.protocol import LocalProtocol, Randomiser, Statistic
-from dpdist.method import DECIDED, Choice, Oracle, Public
+from dpdist.method import DECIDED, Choice, Noted, Oracle, Public
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.solvers.sparse import in_ball, sparse_from_statistics
 from dpdist.solvers.spectral import psd_floor
@@ -99,7 +99,7 @@ class General(Design):
 
 
 @dataclass(frozen=True)
-class SparseProblem:
+class SparseProblem(Noted):
     """What a user of `dpdist.local.sparse.sparse_regression.SparseRegression` states; the fields are its parameters."""
 
     tag: ClassVar[str] = "SparseProblem"
@@ -166,6 +166,8 @@ class SparseMethod(LocalMethod):
     measures: ClassVar[str] = (
         "expected distance of the coefficients to the true ones, if the true ones were found to be the nonzero ones"
     )
+
+    solves_with = ("n_nonzero", "radius")
 
     reports: str = "auto"
 

@@ -36,6 +36,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.data import Dataset
 from dpdist.errors import BudgetError, MissingBound
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.inputs import check_public_rows
 from dpdist.estimators.parameters import check_between, check_bound, check_count
@@ -129,6 +130,7 @@ class SparseRegression(RegressorMixin, LocalEstimator):
     (True, 'iht')
     """
 
+    answers = (Answer.NUMBERS, Answer.COEFFICIENTS)
     offers: ClassVar[Mapping[str, Offered]] = {"method": {**RECORD_METHODS, "lasso": LabelLasso}, "design": DESIGNS}
 
     n_nonzero: int = 5
@@ -144,8 +146,8 @@ class SparseRegression(RegressorMixin, LocalEstimator):
     label_bound: float | None = None
     label_moment: tuple[float, float] | None = None
 
-    def _offered(self, parameter: str) -> Offered:
-        return LABEL_METHODS if parameter == "method" and self.private == "label" else super()._offered(parameter)
+    def offered(self, parameter: str) -> Offered:
+        return LABEL_METHODS if parameter == "method" and self.private == "label" else super().offered(parameter)
 
     def fit(self, X: Any, y: Any = None, *, public_X: Any = None) -> Self:
         """Fit to arrays or to a stored dataset.

@@ -14,7 +14,7 @@ from dpdist.privacy.accounting import composition
 from dpdist.privacy.accounting.plan import Item, Plan
 from dpdist.privacy.accounting.releases import FixedSize, Poisson
 from dpdist.privacy.budget import Budget, Neighbours
-from dpdist.privacy.mechanisms.reported import Reported, reported_budget
+from dpdist.privacy.mechanisms.reported import reported_budget
 from dpdist.privacy.protected_units import ALL_DATA, Protected
 
 # How far below the budget epsilon may stay, relative to it; a PLD takes some 0.1 s a call.
@@ -151,7 +151,7 @@ def _calibrated(items: tuple[Item, ...], budget: Budget, neighbours: Neighbours)
     twice = sorted(name for name, count in Counter(item.name for item in items).items() if count > 1)
     if twice:
         raise BudgetError(f"item names must be unique in a plan; used more than once: {twice}")
-    if items and all(isinstance(item.mechanism, Reported) for item in items):
+    if items and all(item.mechanism.reported is not None for item in items):
         spent, accountant = reported_budget([item.releases for item in items], budget)
         return Plan(items, budget, spent, neighbours, accountant)
     epsilon, delta = budget.epsilon, budget.delta

@@ -236,11 +236,6 @@ def rho_for(epsilon: float, delta: float) -> float:
     return _last_true(lambda rho: eps_for_rho(rho, delta) <= epsilon, guess)
 
 
-def selection_rho(epsilon0: float) -> float:
-    """``epsilon0^2/8``: zCDP of one epsilon0-bounded-range selection (Dong et al. 2020; Cesar and Rogers 2021)."""
-    return epsilon0**2 / 8
-
-
 # ----------------------------------------------------------------------------------------------- Renyi curves
 def pure_rdp(epsilon: float, orders: NDArray[np.float64]) -> NDArray[np.float64]:
     """Renyi curve of any epsilon-DP mechanism: that of randomised response, which dominates all of them.
@@ -308,12 +303,7 @@ def wor_rdp(rate: float, noise_multiplier: float, order: int) -> float:
     return min(order / (2 * noise_multiplier**2), amplified)
 
 
-# ------------------------------------------------------------------------------------- amplification, defaults
-def default_delta(n_rows: int) -> float:
-    """``min(1e-6, n_rows^-1.1)``: a delta for examples. No function of the library applies it silently."""
-    return min(1e-6, float(n_rows) ** -1.1)
-
-
+# ----------------------------------------------------------------------------------------------- amplification
 def _amplify(epsilon: float, delta: float, rate: float) -> tuple[float, float]:
     if not 0 < rate <= 1:
         raise BudgetError(f"a sampling rate lies in (0, 1], got {rate!r}")

@@ -21,8 +21,7 @@ from dpdist.identity import plain, tag_of
 from dpdist.privacy.accounting.releases import FixedSize, Poisson, Releases, Sampling, column_rho, columns
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.guarantee import Guarantee, rounded_up
-from dpdist.privacy.mechanisms.additive import Mechanism
-from dpdist.privacy.mechanisms.reported import Reported
+from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.protected_units import ALL_DATA, Protected, owner_in
 
 
@@ -140,13 +139,6 @@ class Plan:
             return None
         return math.sqrt(2 * max(column_rho(c) for c in columns(self.releases)))
 
-    @property
-    def total_rho(self) -> float | None:
-        """zCDP of the whole plan; None with samples (whose zCDP would ignore the amplification), or if it has none."""
-        if any(r.sampling is not None or r.cost.kind == "approximate" for r in self.releases):
-            return None
-        return max(column_rho(c) for c in columns(self.releases))
-
     def describe(self) -> list[dict[str, Any]]:
         """One dict of plain values per item, for reports and the ledger."""
         return [
@@ -189,7 +181,7 @@ class Plan:
             n_releases=self.n_releases,
             mu=self.total_mu,
             protects=self.protects.what,
-            model="local" if all(isinstance(item.mechanism, Reported) for item in self.items) else "central",
+            model="local" if all(item.mechanism.reported is not None for item in self.items) else "central",
             ledger_alone=ledger_alone,
         )
 

@@ -29,7 +29,7 @@ from dpdist.privacy.ledger.ledger import Ledger
 from dpdist.privacy.ledger.migrations import Schema, bring_up_to_date
 from dpdist.privacy.ledger.postgres import has_table, is_address
 from dpdist.privacy.ledger.recall import Memory, Recalled, recall
-from dpdist.privacy.ledger.records import ANY_RUN, check_sums
+from dpdist.privacy.ledger.records import ANY_RUN, RUN, check_sums
 from dpdist.privacy.ledger.sqlite import LEDGER_OR_JOURNAL, Database, check_is_file_name, refuse_left_log
 
 _LEDGER, _JOURNAL = ledger_tables.SCHEMA, journal.SCHEMA
@@ -93,6 +93,8 @@ def put_back(copy: str | None, path: str, memories: Sequence[Memory], why: str) 
     """
     if not is_address(path):
         check_is_file_name(path, LEDGER_OR_JOURNAL)
+    if copy is not None:
+        check_is_file_name(copy, "the file of a copy")
     there = has_table(path, _LEDGER.table) if is_address(path) else os.path.lexists(path)
     if there and copy is not None:
         raise LedgerError(
@@ -122,10 +124,12 @@ def _recall_in_place(path: str, memories: Sequence[Memory], why: str) -> Recalle
     def work(db: Any) -> Recalled:
         check_sums(db)
         heads = [head for memory in memories for head in memory.heads]
-        if heads and all(stands_on(db, head) for head in heads):
+        early = [run_id for memory in memories if not memory.heads for run_id in memory.charged]
+        has_all = all(db.execute(RUN, (run_id,)).fetchone() is not None for run_id in early)
+        if has_all and all(stands_on(db, head) for head in heads):
             raise LedgerError(
                 f"the ledger {path} has forgotten nothing of what is remembered by those who were asked: there is "
-                "nothing to restore, and nothing was changed"
+                "nothing to restore, and nothing was changed. If a dataset, a run or a journal refuses it, name that"
             )
         return recall(db, path, memories, why)
 

@@ -39,7 +39,7 @@ from dpdist.privacy.ledger.accounts import (
 )
 from dpdist.privacy.ledger.heads import Head, Witness, advance, check_head, read_head
 from dpdist.privacy.ledger.journal import AnyJournal, Journal, ReleasedValues, RunJournal
-from dpdist.privacy.ledger.location import check_is_ledger, default_path
+from dpdist.privacy.ledger.location import check_is_ledger, default_path, is_there
 from dpdist.privacy.ledger.object_journal import ObjectJournal
 from dpdist.privacy.ledger.reader import LedgerReader
 from dpdist.privacy.ledger.records import (
@@ -140,6 +140,16 @@ class Ledger(LedgerReader):
         check_is_ledger(named)
         return cls(named)
 
+    @classmethod
+    def unless_there(cls, path: str | os.PathLike[str] | None = None) -> Ledger | None:
+        """One in memory that is called as the one of which there is none yet: what it refuses makes no file."""
+        named = default_path() if path is None else os.fspath(path)
+        if is_there(named):
+            return None
+        stand_in = cls(MEMORY)
+        stand_in.path = named
+        return stand_in
+
     @functools.cached_property
     def journal(self) -> AnyJournal:
         """The released values of the runs charged here: by default in the same database (or memory).
@@ -165,18 +175,18 @@ class Ledger(LedgerReader):
         self._db.close()
 
     def _write(self, work: Callable[[Any], Result]) -> Result:
-        """Let `work` change the ledger, unless it has forgotten what this object wrote.
+        """Let `work` change the ledger, unless it has forgotten what this object saw."""
+        result, self._seen = self._db.write(lambda db: self._not_taken_back(db, work))
+        return result
+
+    def _not_taken_back(self, db: Any, work: Callable[[Any], Result]) -> tuple[Result, Head]:
+        """Do `work`, and say where the ledger stands then; a ledger that has forgotten what was seen is refused.
 
         A database can be taken back while it is in use: a server fails over to a copy that lags behind.
         """
-
-        def checked(db: Any) -> tuple[Result, Head]:
-            if self._seen is not None:
-                check_head(db, self.path, self._seen, "this process")
-            return work(db), read_head(db)
-
-        result, self._seen = self._db.write(checked)
-        return result
+        if self._seen is not None:
+            check_head(db, self.path, self._seen, "this process")
+        return work(db), read_head(db)
 
     # -- limits ---------------------------------------------------------------------------------------------------
 
@@ -463,7 +473,7 @@ class Ledger(LedgerReader):
             check_journal(db, record, name)
             return record
 
-        record = self._db.read(checked)
+        record, self._seen = self._db.read(lambda db: self._not_taken_back(db, checked))
         if record is None:
             return False
         if record.journal is None:

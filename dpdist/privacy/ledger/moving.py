@@ -99,17 +99,22 @@ def move(source: Ledger, account: str, target: Ledger, why: str, *, nothing_sinc
         If the target has charged the account, a run id or a dataset of it otherwise, or the account is elsewhere.
         Nothing is changed then.
     """
-    if source.id == target.id:
-        raise LedgerError(
-            f"{target.path} is {source.path}, or a copy of it: name another ledger, which may be a new file. Nothing "
-            "was changed"
-        )
-    leaving = source._db.read(lambda db: _packed(db, source.path, account, target, nothing_since))
+    leaving = check_may_leave(source, account, target, nothing_since=nothing_since)
     if not target._db.read(lambda db: _is_taken_in(db, leaving, target.path)):
         target._db.write(lambda db: _expect(db, leaving, target.path, why))
     closed = source._db.write(lambda db: _close(db, source.path, leaving.head, account, target, why, nothing_since))
     target._db.write(lambda db: _take_in(db, closed, target.path, why))
     return target.n_runs(account)
+
+
+def check_may_leave(source: Ledger, account: str, target: Ledger, *, nothing_since: bool) -> Parcel:
+    """All of an account, unless it may not be moved; changes nothing."""
+    if source.id == target.id:
+        raise LedgerError(
+            f"{target.path} is {source.path}, or a copy of it: name another ledger, which may be a new file. Nothing "
+            "was changed"
+        )
+    return source._db.read(lambda db: _packed(db, source.path, account, target, nothing_since))
 
 
 def _full(path: str) -> str:

@@ -254,6 +254,8 @@ def _fix(psycopg: Any, error: Exception) -> str:
             "this account may not use the tables: GRANT SELECT, INSERT, UPDATE on them; an account with CREATE makes "
             "them at first use, and their owner opens them once after an upgrade of dpdist that changes them"
         )
+    if isinstance(error, errors.UndefinedTable):
+        return "its tables are not as dpdist made them: restore a backup; do not delete it"
     if isinstance(error, errors.DiskFull):
         return "the server's disk is full: make room and start the same run again"
     if isinstance(error, errors.ReadOnlySqlTransaction):

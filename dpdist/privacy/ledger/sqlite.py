@@ -64,6 +64,8 @@ def utc_now() -> str:
 
 def check_is_file_name(path: str, expected: str) -> None:
     """Refuse an address of what nothing is kept in: as a file it would be one below a directory called ``s3:``."""
+    if not path:
+        raise LedgerError(f'expected {expected}, got "", which is no name')
     kind, separator, _ = path.partition("://")
     if separator:  # the address may carry a password
         raise LedgerError(f"expected {expected}, got an address that begins with {kind + separator!r}")

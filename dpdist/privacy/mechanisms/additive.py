@@ -15,16 +15,16 @@ dtype('int64')
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from abc import abstractmethod
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.errors import BudgetError
 from dpdist.privacy.accounting.cost import Cost
+from dpdist.privacy.mechanisms.mechanism import Mechanism, calibrated, check_positive
 from dpdist.privacy.mechanisms.norms import FROBENIUS
 from dpdist.privacy.randomness.bits import Bits
 from dpdist.privacy.randomness.discrete import (
@@ -41,56 +41,13 @@ _PIECE = 2**14  # draws at a time, of very many: the sampler holds some 300 byte
 _ROOT_HALF = Fraction(math.isqrt(2**127) + 1, 2**64)  # just above 1 / sqrt(2)
 
 
-class Mechanism(Protocol):
-    """Integers in, private integers out."""
-
-    norm: ClassVar[float]
-    """The norm (1, 2, inf or one of `dpdist.privacy.mechanisms.norms`) in which the sensitivity of the release is
-    measured."""
-    in_units: ClassVar[bool]
-    """Whether what is released is in the units of what is given: numbers, not the index of a candidate."""
-
-    @property
-    def strength(self) -> float | None:
-        """Sensitivity over noise; None until calibrated."""
-
-    def at(self, strength: float) -> Self:
-        """The same mechanism, calibrated."""
-
-    @property
-    def cost(self) -> Cost:
-        """What one release costs."""
-
-    def noise_std(self, sensitivity: float) -> float:
-        """Standard deviation of the noise of one coordinate, in the units of ``sensitivity``."""
-
-    def release(self, units: NDArray[Any], sensitivity_units: float, bits: Bits) -> Integers:
-        """``units`` plus fresh noise."""
-
-
 @dataclass(frozen=True)
-class _IntegerNoise(ABC):
+class _IntegerNoise(Mechanism):
     strength: float | None = None
-
-    norm: ClassVar[float]
-    in_units: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.strength is not None:
             check_positive("strength", self.strength)
-
-    def at(self, strength: float) -> Self:
-        """The same mechanism, calibrated to ``strength = sensitivity / noise``."""
-        return replace(self, strength=strength)
-
-    @property
-    @abstractmethod
-    def cost(self) -> Cost:
-        """What one release costs."""
-
-    @abstractmethod
-    def noise_std(self, sensitivity: float) -> float:
-        """Standard deviation of the noise of one coordinate, in the units of ``sensitivity``."""
 
     @abstractmethod
     def _noise(self, scale: Fraction, shape: tuple[int, ...], bits: Bits) -> Integers:
@@ -278,19 +235,6 @@ class DiscreteLaplace(_IntegerNoise):
 
     def _noise(self, scale: Fraction, shape: tuple[int, ...], bits: Bits) -> Integers:
         return discrete_laplace(scale, shape, bits)
-
-
-def calibrated(strength: float | None) -> float:
-    """The strength, or an error if the mechanism was never calibrated."""
-    if strength is None:
-        raise BudgetError("this mechanism has no strength yet: call .at(strength), or calibrate the plan it belongs to")
-    return strength
-
-
-def check_positive(name: str, value: float) -> None:
-    """Refuse what is not a positive finite number (all callers pass public numbers)."""
-    if not (math.isfinite(value) and value > 0):
-        raise BudgetError(f"{name} must be a positive finite number, got {value!r}")
 
 
 def _below(values: Integers, bound: int) -> bool:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpdist.errors import BudgetError
 from dpdist.privacy.accounting.cost import Cost
-from dpdist.privacy.mechanisms.additive import calibrated, check_positive
+from dpdist.privacy.mechanisms.mechanism import Mechanism, calibrated, check_positive
 from dpdist.privacy.randomness.bits import Bits
 from dpdist.privacy.randomness.discrete import Integers, dyadic_above, rounded_gaussian
 
@@ -29,7 +29,7 @@ _ROWS = 128  # of the distance table at a time
 
 
 @dataclass(frozen=True)
-class CentreOfAttention:
+class CentreOfAttention(Mechanism):
     """Gaussian noise around the point that more than half of the points are closest to, scaled by a smooth bound.
 
     The input is an ``(m, p)`` matrix of integers, one point per block of rows; one person changes one point, to any
@@ -87,7 +87,7 @@ class CentreOfAttention:
     strength: float | None = None
 
     norm: ClassVar[float] = 2
-    in_units: ClassVar[bool] = True
+    one_change_only: ClassVar[str] = "the centre of attention hides one changed point only"
 
     def __post_init__(self) -> None:
         if not 0 < self.delta < 1:

@@ -18,7 +18,8 @@ from dpdist.errors import BudgetError
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.cost import Cost
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.mechanisms.additive import Gaussian, calibrated, check_positive
+from dpdist.privacy.mechanisms.additive import Gaussian
+from dpdist.privacy.mechanisms.mechanism import Mechanism, calibrated, check_positive
 from dpdist.privacy.randomness.bits import Bits
 from dpdist.privacy.randomness.discrete import Integers, dyadic_above, rounded_gaussian
 
@@ -33,7 +34,7 @@ TERM_BITS = 40
 
 
 @dataclass(frozen=True)
-class ObjectivePerturbation:
+class ObjectivePerturbation(Mechanism):
     """The minimiser of a convex objective to which a random linear term was added (objective perturbation).
 
     For rows ``z_i`` with losses ``f_i(w) = l(<x_i, w>, y_i)``, every l convex with ``|l'| ||x_i|| <= G`` and
@@ -103,7 +104,9 @@ class ObjectivePerturbation:
     strength: float | None = None
 
     norm: ClassVar[float] = 2
-    in_units: ClassVar[bool] = True
+    one_row_only: ClassVar[str] = (
+        "the linear term of a perturbed objective hides one row only. Use solver='gradient' or solver='output'"
+    )
 
     def __post_init__(self) -> None:
         if not 0 < self.delta < 1:

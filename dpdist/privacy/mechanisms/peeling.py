@@ -6,8 +6,8 @@ many are kept, not with how many there are. What has to be known is that no entr
 
 - `Peel`: ``k`` exponential mechanisms on the absolute values, then Gaussian noise on the chosen entries; accounted by
   zCDP, the default wherever delta > 0.
-- `LaplacePeel`: ``k`` report-noisy-max selections and Laplace noise, purely epsilon-DP; with `laplace_epsilon0` the
-  original algorithm (Dwork, Su and Zhang 2021; Cai, Wang and Zhang 2021; seed 003, Algorithm 4, as corrected).
+- `LaplacePeel`: ``k`` report-noisy-max selections and Laplace noise, purely epsilon-DP (Dwork, Su and Zhang
+  2021; Cai, Wang and Zhang 2021; seed 003, Algorithm 4, as corrected).
 
 A chosen coordinate is never chosen again. The printed algorithm searches all coordinates in every round: it mostly
 keeps one and the same, and values of one coordinate that is released ``k`` times move ``sqrt(k)`` times further than
@@ -23,17 +23,16 @@ array([1, 3])
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.errors import BudgetError
 from dpdist.privacy.accounting.cost import Cost
-from dpdist.privacy.mechanisms.additive import calibrated, check_positive
+from dpdist.privacy.mechanisms.mechanism import Mechanism, calibrated, check_positive
 from dpdist.privacy.mechanisms.selection import noisy_max, select_top
 from dpdist.privacy.randomness.bits import Bits
 from dpdist.privacy.randomness.discrete import Integers, dyadic_above, rounded_gaussian, rounded_laplace
@@ -111,62 +110,23 @@ def laplace_peel(v: NDArray[Any], k: int, sensitivity: float, epsilon0: float, b
     return _with_noise(v, chosen, rounded_laplace(_scale(sensitivity, epsilon0 / 2), k, bits))
 
 
-def laplace_epsilon0(k: int, epsilon: float, delta: float) -> float:
-    """The epsilon of one pick with which `laplace_peel` is (epsilon, delta)-DP, as printed: ``epsilon / sqrt(3 k L)``.
-
-    With ``L = ln(1/delta)``, so Laplace noise of scale ``2 sensitivity sqrt(3 k L) / epsilon``. In total ``rho = 5
-    epsilon**2 / (24 L)``, which converts to ``0.913 epsilon + 0.208 epsilon**2 / L``: at most epsilon if and only if
-    ``epsilon <= 0.417 L``.
-
-    Raises
-    ------
-    BudgetError
-        Beyond that, where the formula is not private.
-
-    Examples
-    --------
-    >>> round(laplace_epsilon0(8, 1.0, 1e-6), 4)
-    0.0549
-    """
-    check_positive("epsilon", epsilon)
-    if not 0 < delta < 1:
-        raise BudgetError(f"delta must lie between 0 and 1, got {delta!r}")
-    limit = 24 / 5 * (1 - math.sqrt(5 / 6)) * math.log(1 / delta)  # 5 e/(24 L) + 2 sqrt(5/24) = 1 at e = limit
-    if epsilon > limit:
-        raise BudgetError(
-            f"peeling with the printed Laplace scale is private for epsilon <= 0.417 ln(1/delta) = {limit:.3g} only, "
-            f"got {epsilon!r}; use Peel, which has no such limit"
-        )
-    return epsilon / math.sqrt(3 * k * math.log(1 / delta)) * _ROUNDED
-
-
 # --- the same as calibrated objects -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Peeling(ABC):
+class _Peeling(Mechanism):
     """Releases a full-length vector with ``n_nonzero`` noisy entries; sensitivity is that of a single entry."""
 
     n_nonzero: int
     strength: float | None = None
 
     norm: ClassVar[float] = math.inf
-    in_units: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.strength is not None:
             check_positive("strength", self.strength)
         if self.n_nonzero < 1:
             raise BudgetError(f"n_nonzero must be at least 1, got {self.n_nonzero!r}")
-
-    def at(self, strength: float) -> Self:
-        """The same mechanism, calibrated."""
-        return replace(self, strength=strength)
-
-    @property
-    @abstractmethod
-    def cost(self) -> Cost:
-        """What one release costs."""
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.cost import Cost
 from dpdist.privacy.accounting.releases import Releases, columns
 from dpdist.privacy.budget import Budget
+from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.randomness.bits import Bits
 from dpdist.privacy.randomness.discrete import Integers
 
 
 @dataclass(frozen=True)
-class Reported:
+class Reported(Mechanism):
     """The line of a plan that pays for one report of every user.
 
     Its cost is that of a single report, whoever sees it, so it is not calibrated: the report is what it is. A
@@ -40,7 +41,6 @@ class Reported:
     report: Cost
 
     norm: ClassVar[float] = math.inf
-    in_units: ClassVar[bool] = True
 
     @property
     def strength(self) -> float:
@@ -54,6 +54,11 @@ class Reported:
     @property
     def cost(self) -> Cost:
         """What one report costs."""
+        return self.report
+
+    @property
+    def reported(self) -> Cost:
+        """The same."""
         return self.report
 
     def noise_std(self, sensitivity: float) -> float:

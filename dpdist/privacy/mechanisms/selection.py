@@ -15,16 +15,16 @@ array([1])
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from abc import abstractmethod
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.privacy.accounting.cost import Cost
-from dpdist.privacy.mechanisms.additive import calibrated, check_positive
+from dpdist.privacy.mechanisms.mechanism import Mechanism, calibrated, check_positive
 from dpdist.privacy.randomness.bits import Bits
 from dpdist.privacy.randomness.discrete import (
     Integers,
@@ -134,7 +134,7 @@ def noisy_max(scores: NDArray[Any], sensitivity: float, eps: float, bits: Bits) 
 
 
 @dataclass(frozen=True)
-class _Selection(ABC):
+class _Selection(Mechanism):
     """Releases the number of a coordinate; sensitivity is that of every single score (l-infinity).
 
     Parameters
@@ -155,15 +155,6 @@ class _Selection(ABC):
     def __post_init__(self) -> None:
         if self.strength is not None:
             check_positive("strength", self.strength)
-
-    def at(self, strength: float) -> Self:
-        """The same mechanism, calibrated."""
-        return replace(self, strength=strength)
-
-    @property
-    @abstractmethod
-    def cost(self) -> Cost:
-        """What one selection costs."""
 
     @abstractmethod
     def _select(self, scores: Integers, sensitivity: float, bits: Bits) -> int:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from dpdist.privacy.accounting.cost import Cost
-from dpdist.privacy.mechanisms.additive import calibrated, check_positive
+from dpdist.privacy.mechanisms.mechanism import Mechanism, calibrated, check_positive
 from dpdist.privacy.randomness.bits import Bits
 from dpdist.privacy.randomness.discrete import MPMATH, Integers, rounded_gaussian
 
@@ -91,7 +91,7 @@ def _variance(ratio: float) -> float:
 
 
 @dataclass(frozen=True)
-class ArsinhNormal:
+class ArsinhNormal(Mechanism):
     """``f + (S / s) sinh(Y)`` for every coordinate of a vector, each with a smooth bound of its own.
 
     ``strength`` is that of the whole vector, in the sense that a release costs ``strength**2 / 2`` zCDP, as much as a
@@ -119,7 +119,11 @@ class ArsinhNormal:
     strength: float | None = None
 
     norm: ClassVar[float] = math.inf
-    in_units: ClassVar[bool] = True
+    one_row_only: ClassVar[str] = (
+        "noise that follows the data (ArsinhNormal) is proved where neighbours differ in one row. Truncate instead of "
+        "trimming"
+    )
+    replace_one_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.size < 1:

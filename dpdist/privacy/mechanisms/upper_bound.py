@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from dpdist.errors import BudgetError
 from dpdist.privacy.accounting.cost import Cost
-from dpdist.privacy.mechanisms.additive import Laplace, calibrated, check_positive
+from dpdist.privacy.mechanisms.additive import Laplace
+from dpdist.privacy.mechanisms.mechanism import Mechanism, calibrated, check_positive
 from dpdist.privacy.randomness.bits import Bits
 from dpdist.privacy.randomness.discrete import Integers
 
 
 @dataclass(frozen=True)
-class UpperBound:
+class UpperBound(Mechanism):
     """A private number that is at least the true count on both of two neighbours, but with probability ``delta``.
 
     Laplace noise, and so much on top that the sum is rarely too small: pure epsilon-DP by itself. The delta of its
@@ -38,7 +39,6 @@ class UpperBound:
     strength: float | None = None
 
     norm: ClassVar[float] = 1
-    in_units: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 < self.delta < 1:

@@ -25,6 +25,7 @@ from dpdist.problems.sparse_problems import heavy_logistic, heavy_sparse
 from dpdist.queries.coordinate_gradient_sums import State
 from tests.central.linear.objects import objects
 from tests.central.linear.statements import problem
+from tests.privacy.accounting.zcdp import total_rho
 
 FW = {"solver": "frank-wolfe", "cluster": "threads", "fit_intercept": False, "epsilon": 1.0, "delta": 1e-6}
 RESIDUAL = {**FW, "gradient": "residual", "feature_bound": 2.0, "residual_bound": 1.0}
@@ -139,7 +140,7 @@ def test_plans_cost_what_one_row_pays():
     assert len(split.items) == 19 and split.spent.epsilon == 1.0 and split.spent.delta == 0
     assert all(item.mechanism.cost.epsilon == 1.0 for item in split.items)
     whole = minimizer("squared", None, L1Ball(1.0), **RESIDUAL).plan(20_000, 200)
-    assert whole.total_rho == pytest.approx(0.02436, rel=2e-3)  # rho(1, 1e-6)
+    assert total_rho(whole) == pytest.approx(0.02436, rel=2e-3)  # rho(1, 1e-6)
     assert whole["vertex"].mechanism.cost.parameter == pytest.approx(np.sqrt(8 * 0.02436 / 23), rel=2e-3)
 
 

@@ -16,7 +16,6 @@ from sklearn.linear_model import Ridge
 import dpdist
 from dpdist.central.aggregate.block_fits import BlockFit, Estimator, LeastSquares
 from dpdist.central.aggregate.block_fits import Logistic as block_logistic
-from dpdist.central.aggregate.combine import BlockEstimates, BlockSum
 from dpdist.engine.query import QUERIES, Query
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError
@@ -40,6 +39,7 @@ from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.norms import FROBENIUS, NUCLEAR
 from dpdist.privacy.mechanisms.objective_perturbation import ObjectivePerturbation
 from dpdist.privacy.randomness.bits import StreamBits
+from dpdist.queries.block_results import BlockEstimates, BlockSum
 from dpdist.queries.coordinate_gradient_sums import CoordinateGradientSum, Shifted, State
 from dpdist.queries.curvature_sums import CurvatureSum
 from dpdist.queries.gradient_sums import GradientSum, LargestEigenvalue

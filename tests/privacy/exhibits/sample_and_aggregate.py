@@ -42,6 +42,6 @@ def local_bound(points: np.ndarray, diameter: float, beta: float) -> float:
 
 
 def results_as_they_are(query, first, block, centre):
-    """What `dpdist.central.aggregate.combine.BlockSum` adds up, without clipping: no sensitivity at all."""
+    """What `dpdist.queries.block_results.BlockSum` adds up, without clipping: no sensitivity at all."""
     found = query.fit.fit(block, query.block_rows, query.n_parameters) - centre
     return first // query.block_rows + np.arange(len(found)), to_units(found, query.grid)

@@ -1,4 +1,4 @@
-"""Data that is generated from a known truth, and how far a model is from it.
+"""`Problem`: a generator with a known truth and public parameters, and the metrics that judge answers by it.
 
 Because the truth is known and the data is nobody's, a model fitted to a problem can be compared with it. The errors are
 computed on fresh rows, given the true law of their labels, so that no label noise blurs them, and beside them stand
@@ -15,60 +15,66 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import zarr
-from sklearn.base import is_classifier, is_regressor
 
 from dpdist.data import Dataset
 from dpdist.data.dataset_schema import ATTRIBUTE
 from dpdist.data.stores import resolved, shown
 from dpdist.errors import DataError
-from dpdist.losses import LOSSES
-from dpdist.problems.catalog_local import ASKED_FOR, check_unlabelled
-from dpdist.problems.metrics import Array, Yardstick
+from dpdist.estimators.answer_kinds import Answer
+from dpdist.problems.metrics import Array, Distance, Law, Metric, Parameters, TruthMetric, World
 
 FRESH_BYTES = 2**26
 """Memory for fresh rows, of which there are at most 20 000."""
 REFERENCE_BYTES = 2**28
 """Memory for the training rows of the fit without privacy; of a larger dataset it gets the first rows only."""
 
-Keys = Mapping[str, Any]
+
+def parameters(n: int = 100_000, d: int = 20, **own: Any) -> Parameters:
+    """What all generators take and what one takes beside it, with the defaults."""
+    return MappingProxyType({"n": n, "d": d, "random_state": 0, **own, "dtype": "float64", "store": None})
 
 
 @dataclass(frozen=True)
 class Generated:
-    """A generated dataset, its truth, and how far a model is from it."""
+    """A generated dataset, what is known of it, and how far a model is from that."""
 
+    problem: Problem
     dataset: Dataset
-    truth: Array
-    _yardstick: Callable[[Any], Yardstick] = field(repr=False)
+    world: World
     public: Array | None = None
     """Rows of other people, without labels, that need no protection."""
 
-    def yardstick(self, model: Any) -> Yardstick:
-        """How models such as this one are judged."""
-        return self._yardstick(model)
+    @property
+    def truth(self) -> Array:
+        """As the generator returned it."""
+        return self.world.truth
 
-    def reference(self, yardstick: Yardstick) -> Any:
-        """A model without privacy, fitted to as many of the first rows as memory allows; None if all labels agree."""
+    def metric(self, model: Any, *, distance: bool = False) -> TruthMetric:
+        """How models such as this one are judged."""
+        return self.problem.metric(model.answers, type(model).__name__, distance=distance)(self.world)
+
+    def nonprivate(self, metric: Metric) -> float:
+        """The error of a fit without privacy to as many of the first rows as memory allows; trivial if labels agree."""
         rows = self.dataset.read(0, self._n_reference)
         y = rows.get("y")
-        return yardstick.reference(rows["X"], y) if y is None or len(np.unique(y)) > 1 else None
+        return metric.nonprivate(rows["X"], y) if y is None or len(np.unique(y)) > 1 else metric.trivial()
 
     def metrics(self, model: Any) -> dict[str, Any]:
         """``error``, ``nonprivate_error``, ``trivial_error`` and ``what`` they measure."""
-        yardstick, n = self.yardstick(model), self._n_reference
-        reference = self.reference(yardstick)
+        metric, n = self.metric(model), self._n_reference
         part = "" if n == self.dataset.n_rows else f"; without privacy: fitted to the first {n} rows"
         return {
-            "error": yardstick.error(model),
-            "nonprivate_error": yardstick.trivial() if reference is None else yardstick.error(reference),
-            "trivial_error": yardstick.trivial(),
-            "what": yardstick.what + part,
+            "error": metric.error(model),
+            "nonprivate_error": self.nonprivate(metric),
+            "trivial_error": metric.trivial(),
+            "what": metric.what + part,
         }
 
     @property
@@ -79,16 +85,21 @@ class Generated:
 
 @dataclass(frozen=True)
 class Problem:
-    """How to generate data with a known truth.
+    """Data with a known truth, and how answers to it are judged.
 
     Attributes
     ----------
     name, title : str
-    keys : mapping
-        What a job may set under ``data``, with the defaults.
-    task : {"classes", "numbers", "columns", "categories", "codes"}
-        What the labels are; the last three have none, and the means of columns, the frequencies of categories or the
-        frequent codes are wanted.
+    generator : callable
+        From a number of rows and keyword arguments to a dataset and its truth.
+    parameters : mapping
+        What a job may set under ``data``, with the defaults; ``labels`` or ``n_classes`` where labels are classes.
+    metrics : tuple of `TruthMetric` classes
+        Each judges one kind of answer; the first one that judges what a model answers is its error.
+    law : callable, optional
+        What is known of the labels of fresh rows, for the metrics that need it.
+    shared : tuple of str
+        Parameters that an estimator has to have alike.
 
     Examples
     --------
@@ -102,56 +113,57 @@ class Problem:
 
     name: str
     title: str
-    keys: Keys = field(hash=False)
-    task: str
-    _sample: Callable[..., tuple[Dataset, Array]] = field(repr=False)
-    _judge: Callable[[Array, Array, Keys], Callable[[Any], Yardstick]] = field(repr=False)
+    generator: Callable[..., tuple[Dataset, Array]] = field(repr=False)
+    parameters: Parameters = field(hash=False)
+    metrics: tuple[type[TruthMetric], ...]
+    law: Law | None = field(default=None, repr=False)
+    shared: tuple[str, ...] = ()
 
-    def resolve(self, data: Keys) -> dict[str, Any]:
-        """All keys with their values; `DataError` names a key or a value that cannot be."""
-        unknown = sorted(set(data) - set(self.keys) - {"generate"})
+    def resolve(self, data: Parameters) -> dict[str, Any]:
+        """All parameters with their values; `DataError` names a key or a value that cannot be."""
+        unknown = sorted(set(data) - set(self.parameters) - {"generate"})
         if unknown:
-            raise DataError(f"data.{unknown[0]} is not a key of the problem {self.name!r}: it takes {list(self.keys)}")
-        values = {**self.keys, **{key: value for key, value in data.items() if key != "generate"}}
-        return {key: _checked(key, value, self.keys[key]) for key, value in values.items()}
+            there = list(self.parameters)
+            raise DataError(f"data.{unknown[0]} is not a parameter of the problem {self.name!r}: it takes {there}")
+        values = {**self.parameters, **{key: value for key, value in data.items() if key != "generate"}}
+        return {key: _checked(key, value, self.parameters[key]) for key, value in values.items()}
 
-    def size(self, data: Keys) -> tuple[int, int]:
-        """Rows and features, without generating any."""
-        values = self.resolve(data)
-        return values["n"], values["d"]
+    def metric(self, answers: tuple[Answer, ...], name: str, *, distance: bool = False) -> type[TruthMetric]:
+        """The metric (a distance) for who gives these answers; `DataError` names what is judged where there is none."""
+        asked = [metric for metric in self.metrics if not distance or issubclass(metric, Distance)]
+        for metric in asked:
+            if metric.answer in answers:
+                return metric
+        wanted = tuple(metric.answer for metric in asked)
+        judged, given = (" or ".join(answer.words for answer in some) or "nothing" for some in (wanted, answers))
+        how = " by distance" if distance else ""
+        raise DataError(f"data.generate: the problem {self.name!r} judges {judged}{how}, and {name} gives {given}")
 
-    def check(self, estimator: Any, data: Keys) -> None:
-        """Refuse an estimator that these labels are not for (what is generated is public, so this may be told)."""
-        labels = self._labels(self.resolve(data))
-        offered = estimator.get_params().get("classes")
-        signs = _takes_signs(estimator)
-        name = type(estimator).__name__
-        if (self.task in ASKED_FOR) == hasattr(estimator, "predict"):
-            raise DataError(
-                f"{name} needs labels, and the problem {self.name!r} has none"
-                if self.task in ASKED_FOR
-                else f"{name} is for rows without labels, which the problem {self.name!r} does not give"
-            )
-        if self.task in ASKED_FOR:
-            check_unlabelled(self.name, self.task, self.resolve(data), estimator)
-            return
+    def check(self, estimator: Any, data: Parameters, name: str = "") -> None:
+        """Refuse an estimator of something else (what is generated is public, so this may be told)."""
+        values, chosen, name = self.resolve(data), estimator.get_params(), name or type(estimator).__name__
+        self.metric(estimator.answers, name)
+        for key in self.shared:
+            if chosen.get(key, values[key]) != values[key]:
+                raise DataError(f"params.{key} is {chosen[key]}, but the problem {self.name!r} has {values[key]}")
+        labels = self._labels(values)
         if labels is None:
-            if is_classifier(estimator) or signs:
-                raise DataError(f"{name} needs classes, and the labels of the problem {self.name!r} are numbers")
-        elif is_regressor(estimator) or not (is_classifier(estimator) or signs):
-            raise DataError(f"{name} predicts numbers, and the labels of the problem {self.name!r} are classes")
-        elif offered is not None and set(offered) != set(labels):
-            raise DataError(f"params.classes is {list(offered)}, but the problem {self.name!r} has the labels {labels}")
-        elif signs and not is_classifier(estimator) and set(labels) != {-1, 1}:
-            raise DataError(f"{name} takes the labels -1 and +1: set data.labels to [-1, 1]")
+            return
+        if "classes" not in chosen and set(labels) != {-1, 1}:
+            key, way_out = ("labels", ": set [-1, 1]") if "labels" in values else ("generate", "")
+            text = f"{name} takes the labels -1 and +1, and the problem {self.name!r} has {labels}{way_out}"
+            raise DataError(f"data.{key}: {text}")
+        if chosen.get("classes") is not None and set(chosen["classes"]) != set(labels):
+            offered = list(chosen["classes"])
+            raise DataError(f"params.classes is {offered}, but the problem {self.name!r} has the labels {labels}")
 
-    def generate(self, data: Keys) -> Generated:
+    def generate(self, data: Parameters) -> Generated:
         """Make (or, in a store, find again) the data."""
         values = self.resolve(data)
         store, labels = values.pop("store"), self._labels(values)
         recode = labels if values.pop("labels", None) and labels != [0, 1] else None
         n, d, n_public = values.pop("n"), values.pop("d"), values.pop("public_rows", 0)
-        sample = functools.partial(self._sample, n_features=d, **values)
+        sample = functools.partial(self.generator, n_features=d, **values)
         identity = self._identity(data)
         if store is not None:
             if recode:
@@ -163,29 +175,34 @@ class Problem:
             if recode is not None:
                 rows["y"] = np.where(rows["y"] == 1, recode[1], recode[0])
             dataset = Dataset.from_arrays(dataset_id=self.dataset_id(data), row_order="arrival", **rows)
-        n_fresh = min(20_000, max(1, FRESH_BYTES // (8 * d)))
-        elsewhere = {**values, "random_state": values["random_state"] + 2**40, "dtype": "float64"}
-        fresh = self._sample(n_fresh, n_features=d, **elsewhere)[0].read(0, n_fresh)["X"]
-        elsewhere["random_state"] += 2**40
-        public = self._sample(n_public, n_features=d, **elsewhere)[0].read(0, n_public)["X"] if n_public else None
-        return Generated(dataset, truth, self._judge(fresh, truth, {**values, "labels": labels}), public)
+        elsewhere = {**values, "n_features": d, "random_state": values["random_state"] + 2**40, "dtype": "float64"}
 
-    def dataset_id(self, data: Keys) -> str | None:
+        def fresh() -> Array:
+            n_fresh = min(20_000, max(1, FRESH_BYTES // (8 * d)))
+            return self.generator(n_fresh, **elsewhere)[0].read(0, n_fresh)["X"]
+
+        world = World(truth, values, labels, fresh, self.law)
+        if not n_public:
+            return Generated(self, dataset, world)
+        others = self.generator(n_public, **{**elsewhere, "random_state": elsewhere["random_state"] + 2**40})[0]
+        return Generated(self, dataset, world, others.read(0, n_public)["X"])
+
+    def dataset_id(self, data: Parameters) -> str | None:
         """The id of generated rows in memory; None for a store, which gets one when it is written."""
         identity = self._identity(data)
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
         return f"generated-{self.name}-{digest[:12]}" if self.resolve(data)["store"] is None else None
 
-    def _identity(self, data: Keys) -> dict[str, Any]:
+    def _identity(self, data: Parameters) -> dict[str, Any]:
         """All that the rows depend on, as plain JSON."""
         values = self.resolve(data)
         del values["store"]
         return {"generator": self.name, **values, "labels": self._labels(values)}
 
-    def _labels(self, values: Keys) -> list[Any] | None:
-        if self.task != "classes":
-            return None
-        return list(values["labels"]) if "labels" in values else list(range(values["n_classes"]))
+    def _labels(self, values: Parameters) -> list[Any] | None:
+        if "labels" in values:
+            return list(values["labels"])
+        return list(range(values["n_classes"])) if "n_classes" in values else None
 
 
 def _checked(key: str, value: Any, default: Any) -> Any:
@@ -208,7 +225,7 @@ def _checked(key: str, value: Any, default: Any) -> Any:
     return value
 
 
-def _stored(sample: Callable[..., tuple[Dataset, Array]], store: str, identity: Keys) -> Dataset:
+def _stored(sample: Callable[..., tuple[Dataset, Array]], store: str, identity: Parameters) -> Dataset:
     """Write the rows to a store in constant memory, or find there what these parameters wrote before."""
     place, mark = resolved(store), "generated"
     try:
@@ -230,13 +247,3 @@ def _stored(sample: Callable[..., tuple[Dataset, Array]], store: str, identity: 
         raise DataError(f"data.store: cannot write to {shown(store)} ({error.strerror}); name another place") from None
     sample(identity["n"], store=group)
     return Dataset.open(place)
-
-
-def loss_of(estimator: Any) -> Any:
-    """The loss itself, where the estimator has one."""
-    loss = getattr(estimator, "loss", None)
-    return LOSSES[loss]() if isinstance(loss, str) and loss in LOSSES else loss
-
-
-def _takes_signs(estimator: Any) -> bool:
-    return getattr(loss_of(estimator), "labels", None) == "signs"

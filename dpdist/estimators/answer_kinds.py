@@ -1,0 +1,32 @@
+"""`Answer`: the kinds of answer that a fitted estimator gives, and where it has them.
+
+An estimator declares its kinds (`dpdist.estimators.estimator.Estimator.answers`), a metric of a generated problem the
+one that it judges (`dpdist.problems.metrics`): who meets whom is known before a row is made.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Answer(Enum):
+    """A kind of answer: in words, and the fitted attribute or the method that gives it.
+
+    Examples
+    --------
+    >>> Answer.MEANS.words, Answer.MEANS.attribute
+    ('means of columns', 'mean_')
+    """
+
+    MEANS = "means of columns", "mean_"
+    FREQUENCIES = "frequencies of categories", "frequencies_"
+    CODES = "frequent codes", "found_"
+    COEFFICIENTS = "coefficients of a regression", "coef_"
+    NUMBERS = "predicted numbers", "predict"
+    CLASSES = "predicted classes", "predict"
+    PROBABILITIES = "probabilities of classes", "predict_log_proba"
+    LOG_ODDS = "log-odds of the labels -1 and +1", "decision_function"
+
+    def __init__(self, words: str, attribute: str) -> None:
+        self.words = words
+        self.attribute = attribute

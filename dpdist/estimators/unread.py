@@ -1,0 +1,82 @@
+"""What a user sets and the chosen method does not read is refused: it would be ignored without a word.
+
+A parameter counts as read where the way to a plan (`Estimator._method`) asks the estimator for it, and then the method
+its statement, if the statement has it. Where ``"auto"`` chose a method that does not read it and others do, that is a
+warning: statements about the data are what it chooses by.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping
+from itertools import combinations, product
+from typing import TYPE_CHECKING, Any
+
+from sklearn.base import clone
+
+from dpdist.errors import BudgetError, DpdistError, MissingBound, warn_caller
+from dpdist.method import Method, Public, noting
+
+if TYPE_CHECKING:
+    from dpdist.estimators.estimator import Estimator
+
+Read = Collection[tuple[type, str]]
+MOST_NAMED = 3
+"""So many ways to have a parameter read are named."""
+
+
+def refuse_unread(model: Estimator, public: Public, method: Method, read: Read) -> None:
+    """Refuse parameters that differ from their defaults and were not read."""
+    for name, value in _set_by_user(model):
+        if _is_read(name, model, method, read):
+            continue
+        chosen = ", ".join(f"{owner}={getattr(model, owner)!r}" for owner in model.offers)
+        known = _readers(name, model, public)
+        says = f"{name}={value!r} has nobody to read it" + f" with {chosen}" * bool(chosen)
+        if known and getattr(model, method.parameter, None) == "auto":
+            warn_caller(f"{says}, which became {method.name!r}: {method.reason}. It is read with {' or '.join(known)}")
+            continue
+        raise BudgetError(f"{says}: leave it out" + f", or choose {' or '.join(known)}" * bool(known))
+
+
+def _set_by_user(model: Estimator) -> Iterator[tuple[str, Any]]:
+    fields = {f.name: f for f in dataclasses.fields(model)}
+    for name, value in model.get_params(deep=False).items():
+        default = fields[name].default
+        if name not in model.common and (type(value) is not type(default) or value != default):
+            yield name, value
+
+
+def _is_read(name: str, model: Estimator, method: Method, read: Read) -> bool:
+    statement = method.statement
+    stated = dataclasses.is_dataclass(statement) and name in {f.name for f in dataclasses.fields(statement)}
+    asked = (type(statement), name) in read or name in method.solves_with
+    return (type(model), name) in read and (asked or not stated)
+
+
+def _readers(name: str, model: Estimator, public: Public) -> list[str]:
+    """What to choose so that a parameter of the statement is read: one other object, or where that is none, two."""
+    missing = {k: v for k, v in model.supposing.items() if getattr(model, k) is None}
+    offers = [[(owner, kind) for kind in offered] for owner, offered in model.offers.items()]
+    singles = [(pick,) for picks in offers for pick in picks]
+    pairs = [pair for some, others in combinations(offers, 2) for pair in product(some, others)]
+    for picks in (singles, pairs):
+        found = [pick for pick in picks if _would_read(name, model, public, {**missing, **dict(pick)})]
+        if found:
+            return [" with ".join(f"{owner}={kind!r}" for owner, kind in pick) for pick in found[:MOST_NAMED]]
+    return []
+
+
+def _would_read(name: str, model: Estimator, public: Public, choices: Mapping[str, Any]) -> bool:
+    other = clone(model).set_params(**choices)
+    try:
+        other._check_parameters()
+        with noting() as read:
+            try:
+                method = other._decided(public)
+                method.lines()
+            except MissingBound:  # of another parameter, which can be passed
+                return any(read_name == name for kind, read_name in read if kind is not type(other))
+    except DpdistError:
+        return False
+    return _is_read(name, other, method, read)

@@ -1,0 +1,209 @@
+"""What a user sets and nothing reads is refused, with who would read it; what is read is known from reading it."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import Lasso
+
+from dpdist import Ledger, LinearRegression, LogisticRegression, Mean, Minimizer, SampleAndAggregate, local
+from dpdist.central import ClipNorm, FrankWolfe, HardThresholding, Truncate, TruncatedMean
+from dpdist.constraints import L1Ball, L2Ball
+from dpdist.errors import BudgetError
+from dpdist.jobs import job_data as inputs
+from dpdist.jobs.job import load_job, make_estimator
+from dpdist.jobs.registry import METHODS
+from dpdist.method import noting
+from tests.jobs.recorded import PIPELINES
+
+COMMON = {"epsilon": 1.0, "delta": 1e-6}
+
+
+def regression(**options):
+    return LinearRegression(**{**COMMON, **options})
+
+
+def classifier(**options):
+    return LogisticRegression(**{"classes": [0, 1], **COMMON, **options})
+
+
+def sparse(**options):
+    return local.SparseRegression(2, **{"epsilon": 2.0, "design": "sign", **options})
+
+
+REFUSED = [
+    (lambda: classifier(solver="gradient", row_norm=1.0, residual_bound=0.5), "residual_bound", "gradient='residual'"),
+    (lambda: classifier(solver="svrg", row_norm=1.0, residual_bound=0.5), "residual_bound", "solver='frank-wolfe'"),
+    (
+        lambda: classifier(solver="gradient", gradient=ClipNorm(0.5), row_norm=1.0, second_moment=2.0),
+        "second_moment",
+        "gradient='truncate'",
+    ),
+    (
+        lambda: regression(gradient=Truncate(1.0), solver="gradient", row_norm=1.0, second_moment=2.0),
+        "second_moment",
+        "gradient='truncate'",
+    ),
+    (
+        lambda: regression(
+            solver="frank-wolfe", constraint=L1Ball(1.0), feature_bound=1.0, residual_bound=1.0, row_norm=1.0
+        ),
+        "row_norm",
+        "solver='gradient'",
+    ),
+    (
+        lambda: Minimizer(
+            "squared", solver=HardThresholding(n_nonzero=2), gradient="shrink", constraint=L2Ball(1.0),
+            feature_bound=1.0, residual_bound=1.0, **COMMON
+        ),
+        "residual_bound",
+        "gradient='residual'",
+    ),
+    (lambda: Mean(TruncatedMean(scale=2.0), second_moment=4.0, **COMMON), "second_moment", "method='truncate'"),
+    (lambda: SampleAndAggregate(Lasso(), radius=1.0, alpha=0.5, **COMMON), "alpha", "leave it out"),
+    (lambda: SampleAndAggregate(Lasso(), radius=1.0, fit_intercept=False, **COMMON), "fit_intercept", "leave it out"),
+    (lambda: SampleAndAggregate(radius=1.0, parameters=len, **COMMON), "parameters", "leave it out"),
+    (lambda: local.Mean("box", low=0.0, high=1.0, radius=2.0), "radius", "leave it out"),
+    (lambda: local.Mean("l2", "privunitg", radius=2.0, l1_radius=1.0), "l1_radius", "leave it out"),
+    (lambda: local.Mean("l2", radius=2.0, low=0.0), "low", "leave it out"),
+    (
+        lambda: local.GeneralizedLinearModel("logistic", radius=1.0, row_norm=1.0, label_bound=2.0),
+        "label_bound",
+        "leave it out",
+    ),
+    (lambda: sparse(method="marginal", noise_bound=0.1, label_bound=1.0), "noise_bound", "method='iht'"),
+    (lambda: sparse(method="iht", noise_bound=0.1, label_moment=(2.0, 3.0)), "label_moment", "method='statistics'"),
+    (lambda: sparse(method="statistics", noise_bound=0.1, link="wave"), "link", "method='iht'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "name", "readers"), REFUSED)
+def test_what_nothing_reads_is_refused_before_a_row_is_read(model, name, readers):
+    model = model()
+    n_features = 3
+    with pytest.raises(BudgetError) as refused:
+        model.plan(100_000, n_features)
+    said = str(refused.value)
+    assert said.startswith(f"{name}={getattr(model, name)!r} has nobody to read it") and readers in said
+    ledger = Ledger(":memory:")
+    with pytest.raises(BudgetError, match=f"{name}=.*has nobody to read it"):
+        model.set_params(ledger=ledger, random_state=0).fit(np.zeros((100, n_features)), np.ones(100))
+    # the way out that is named works: it is left out
+    default = type(model)().get_params(deep=False)[name]
+    assert model.set_params(**{name: default}).plan(100_000, n_features).n_releases >= 1
+
+
+def test_the_reader_that_is_named_reads_it():
+    model = classifier(solver="gradient", row_norm=1.0, residual_bound=0.5, feature_bound=1.0)
+    with pytest.raises(BudgetError, match=r"choose .* or gradient='residual'"):
+        model.plan(1000, 3)
+    assert model.set_params(gradient="residual", row_norm=None).plan(1000, 3).n_releases == 5
+
+
+def test_what_auto_chooses_by_is_a_warning():
+    model = classifier(row_norm=1.0, second_moment=2.0, alpha=0.1)
+    with pytest.warns(UserWarning, match=r"second_moment=2.0 .* which became 'objective': the ridge .*It is read with"):
+        model.plan(1000, 3)
+    # but what nothing at all would read is none
+    with pytest.raises(BudgetError, match=r"radius=2\.0 has nobody to read it with method='auto': leave it out"):
+        local.Mean("box", low=0.0, high=1.0, radius=2.0).plan(1000, 3)
+
+
+def test_defaults_are_never_refused():
+    """A default that somebody writes down is no statement."""
+    model = classifier(solver="gradient", row_norm=1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert clone(model).set_params(**model.get_params(deep=False)).plan(1000, 3).n_releases > 0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_counts_as_read_is_read_in_a_fit(name):
+    """`Method.solves_with` vouches for parameters that no plan reads: every job sets some, and its fit reads all."""
+    path = PIPELINES / f"{name}.yaml"
+    n = min(load_job(path).data.get("n", 3000), 3000)
+    job = load_job(path, [f"data.n={n}", "params.random_state=7"])
+    dataset, generated = inputs.load(job)
+    model = make_estimator(job, cluster="threads", ledger=Ledger(":memory:"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deltas are large for so few rows
+        method = model._method(n, inputs.size(job).n_features, dataset.schema.units)
+        with noting() as read:
+            model.fit(dataset, **inputs.beside(job, generated))
+    stated = {name for name in method.solves_with if name in getattr(method.statement, "__dataclass_fields__", ())}
+    asked = {name for kind, name in read if kind is type(method.statement)}
+    unvouched = {"classes"}  # for the name of a run: they are read where labels become codes
+    assert stated - asked <= unvouched
+
+
+# -- all parameters of an estimator at once ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [{"epsilom": 1.0}, {"solver__nope": 1}, {"constraint__radios": 1.0}, {"rows__rate": 1}])
+def test_one_bad_parameter_among_several_changes_none(bad):
+    model = classifier(solver="gradient", constraint=L2Ball(1.0))
+    before = model.get_params()
+    with pytest.raises((BudgetError, ValueError)):
+        model.set_params(alpha=0.5, solver__n_rounds=7, classes=[0, 2], **bad)
+    assert model.get_params() == before
+
+
+def test_a_bad_parameter_changes_no_estimator_within():
+    inner = Lasso(alpha=2.0)
+    model = SampleAndAggregate(inner, radius=1.0)
+    with pytest.raises(ValueError, match="alpho"):
+        model.set_params(estimator__alpha=3.0, radius=5.0, estimator__alpho=1.0)
+    assert inner.alpha == 2.0 and model.radius == 1.0
+    model.set_params(estimator__alpha=3.0, combine__n_blocks=9)
+    assert model.estimator is inner and inner.alpha == 3.0 and model.combine.n_blocks == 9
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: FrankWolfe(step_size=0.1), "FrankWolfe has no parameter 'step_size'; it belongs to AcceleratedGr"),
+        (lambda: FrankWolfe(n_round=3), "FrankWolfe has no parameter 'n_round'; did you mean 'n_rounds'"),
+        (lambda: ClipNorm(scale=1.0), "ClipNorm has no parameter 'scale'; it belongs to ClipCoordinate, "),
+        (lambda: LogisticRegression(epsilom=1.0), "LogisticRegression has no parameter 'epsilom'; did you mean 'eps"),
+    ],
+)
+def test_objects_refuse_what_they_do_not_have(make, says):
+    with pytest.raises(TypeError) as refused:
+        make()
+    assert str(refused.value).startswith(says)
+
+
+def test_an_unknown_field_is_told_the_nearest_one():
+    with pytest.raises(BudgetError, match=r"no parameter 'n_round'; did you mean 'n_rounds'\? It has n_rounds, "):
+        classifier(solver="gradient").set_params(solver__n_round=1)
+    with pytest.raises(BudgetError, match=r"L2Ball has no parameter 'radios'; did you mean 'radius'"):
+        classifier(constraint=L2Ball(1.0)).set_params(constraint__radios=1)
+
+
+# -- every estimator --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_job_s_estimator_is_the_same_after_any_copy(name):
+    job = load_job(PIPELINES / f"{name}.yaml")
+    model = make_estimator(job)
+    deep = model.get_params()
+    for copy in (clone(model), pickle.loads(pickle.dumps(model)), type(model)(**model.get_params(deep=False))):
+        assert {k: repr(v) for k, v in copy.get_params().items()} == {k: repr(v) for k, v in deep.items()}
+    # every parameter and every field can be set to what it is
+    settable = {k: v for k, v in deep.items() if k not in ("ledger", "cluster")}
+    assert {k: repr(v) for k, v in clone(model).set_params(**settable).get_params().items()} == {
+        k: repr(v) for k, v in deep.items()
+    }
+    size = inputs.size(job)
+    plan = model.plan(size.n_rows, size.n_features)
+    for copy in (clone(model), pickle.loads(pickle.dumps(model))):
+        assert copy.plan(size.n_rows, size.n_features) == plan
+    for owner in type(model).offers:
+        with pytest.raises(BudgetError, match="nope"):
+            clone(model).set_params(**{f"{owner}__nope": 1})
+        assert f"{owner}=" in repr(clone(model).set_params(**{owner: next(iter(model.offered(owner).values()))()}))

@@ -1,0 +1,219 @@
+"""Random sequences of charges, commits, kills, copies, restores, exchanges and upgrades, against a plain model.
+
+On files and on a real PostgreSQL server; what the model is, and what holds whatever it says, is in
+`tests.privacy.ledger.recovery`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as some
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from tests.postgres import PostgresServer
+from tests.privacy.ledger.recovery import World
+from tests.privacy.ledger.recovery_model import BETWEEN, N_RELEASES, POINTS, Point
+
+ends = some.none() | some.tuples(some.integers(0, N_RELEASES - 1), some.sampled_from(POINTS))
+
+
+class Machine(RuleBasedStateMachine):
+    """What a scheduler, an operator and bad luck do."""
+
+    server: ClassVar[PostgresServer | None] = None
+    world: World
+
+    @initialize(apart=some.booleans(), limited=some.booleans(), past=some.sampled_from(["none", "early", "strange"]))
+    def begin(self, apart: bool, limited: bool, past: str) -> None:
+        self.stack = contextlib.ExitStack()
+        early = past == "early" and not apart
+        self.world = self.stack.enter_context(made(self.server, apart, limited, early))
+        if past == "strange":  # nothing is left of it but copies
+            self.world.live("monday")
+            self.world.copy()
+            self.world.lose(self.world.parts())
+
+    def directory(self, data: Any) -> str:
+        """Of a run that was started before, or of a new one."""
+        known = list(self.world.model.records)
+        return data.draw(some.sampled_from([*known, f"night {len(known)}"]))
+
+    def live(self, directory: str, end: Point | None = None, plan: str = "plan", **more: Any) -> None:
+        with self.world.as_version():
+            self.world.live(directory, end, plan, **more)
+
+    def moment(self, data: Any) -> int:
+        """One of the copies; the newest one as often as all others."""
+        return data.draw(some.just(-1) | some.integers(0, len(self.world.moments) - 1))
+
+    @rule(data=some.data(), end=ends)
+    def night(self, data: Any, end: tuple[int, str] | None) -> None:
+        self.live(self.directory(data), end)
+
+    @rule(
+        data=some.data(),
+        end=ends,
+        how=some.sampled_from(["lost", "as it was in the middle", "as it was once"]),
+        mended=some.booleans(),
+    )
+    def disaster(self, data: Any, end: tuple[int, str] | None, how: str, mended: bool) -> None:
+        """Something is lost or restored after a run; somebody runs, and perhaps puts the newest state back."""
+        world, directory = self.world, self.directory(data)
+        self.live(directory, end)
+        world.copy()
+        self.live(directory)
+        world.copy()
+        around = ["ledger", "note", directory, *(["journal"] if world.apart else [])]
+        parts = data.draw(some.lists(some.sampled_from(around), min_size=1, max_size=3, unique=True))
+        newest = len(world.moments) - 1
+        if how == "lost":
+            world.lose(parts)
+        else:
+            world.restore(newest - 1 if how.endswith("middle") else data.draw(some.integers(0, newest)), parts)
+        self.live(directory if data.draw(some.booleans()) else self.directory(data))
+        if mended:
+            world.restore(newest, parts)
+            self.live(directory)
+
+    @rule(data=some.data(), end=ends, index=some.integers(0, N_RELEASES - 1), point=some.sampled_from(BETWEEN))
+    def while_it_waits(self, data: Any, end: Point | None, index: int, point: str) -> None:
+        """Another process goes on with the run, or another run comes, or a database is taken back while it is used."""
+        world, directory = self.world, self.directory(data)
+        then = (0 if point == "opened" else index, point)
+        what = data.draw(some.sampled_from(["another process", "another run", "taken back"]))
+        if what == "another process":
+            self.live(directory, end, meanwhile=(then, lambda: world.live(directory)))
+        elif what == "another run":
+            other = self.directory(data)
+            self.live(directory, end, meanwhile=(then, lambda: world.live(other)))
+        else:
+            if data.draw(some.booleans()) or not world.moments:
+                world.copy()
+                self.live(directory, data.draw(ends))
+            moment = self.moment(data)
+            parts = data.draw(some.sampled_from([["ledger"], ["journal"], ["ledger", "journal"]]))
+            parts = [part for part in parts if world.moments[moment].get(part, (None,))[0] is not None]
+            self.live(directory, end, meanwhile=(then, lambda: world.restore(moment, parts)))
+            self.live(directory)
+
+    @precondition(lambda self: len(self.world.model.records) > 1)
+    @rule(data=some.data())
+    def exchange_and_run(self, data: Any) -> None:
+        names = some.lists(some.sampled_from(list(self.world.model.records)), min_size=2, max_size=2, unique=True)
+        self.world.exchange(*data.draw(names))
+        self.live(self.directory(data))
+
+    @rule(data=some.data(), end=ends)
+    def back_up_and_run(self, data: Any, end: tuple[int, str] | None) -> None:
+        self.world.back_up()
+        self.live(self.directory(data), end)
+
+    @rule(data=some.data())
+    def put_back_and_run(self, data: Any) -> None:
+        source = data.draw(some.sampled_from(["in place", "memories", *range(len(self.world.backups))]))
+        with self.world.as_version():
+            self.world.put_back(source)
+        self.live(self.directory(data))
+
+    @rule(data=some.data())
+    def upgrade_and_run(self, data: Any) -> None:
+        self.world.upgrade()
+        self.live(self.directory(data), plan=data.draw(some.sampled_from(["plan", "plan of another version"])))
+
+    def teardown(self) -> None:
+        if hasattr(self, "stack"):
+            self.stack.close()
+
+
+@contextlib.contextmanager
+def made(server: PostgresServer | None, apart: bool, limited: bool = True, early: bool = False) -> Iterator[World]:
+    folder = Path(tempfile.mkdtemp(prefix="dpdist-world-", dir=_memory()))
+    world = World(folder, server, apart, limited, early)
+    try:
+        yield world
+    finally:
+        world.close()
+        shutil.rmtree(folder)
+
+
+def _memory() -> str | None:
+    """A disk in memory, where there is one: what is waited for is not the disk."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def play(server: PostgresServer | None, examples: int, steps: int, anew: bool = False) -> None:
+    """The same sequences each time, or new ones."""
+    machine = type("Machine", (Machine,), {"server": server})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            derandomize=not anew,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", _memory())
+        server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture(params=["files", "a server"])
+def place(request) -> PostgresServer | None:
+    return None if request.param == "files" else request.getfixturevalue("server")
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_ledger_that_is_taken_back_between_the_opening_of_a_run_and_its_charge_is_refused(place, apart):
+    with made(place, apart) as world:
+        world.live("monday")
+        world.copy()
+        world.live("tuesday")
+        waiting = world.live("wednesday", meanwhile=((0, "opened"), lambda: world.restore(0, ["ledger"])))
+        assert waiting.end == "refused" and "this process" in world.refusals[-1]
+
+
+@pytest.mark.parametrize("taken_back", [["ledger"], ["ledger", "journal"], ["ledger", "night"]])
+def test_a_value_that_was_stored_and_not_committed_is_never_drawn_twice(place, taken_back):
+    with made(place, apart=True) as world:
+        world.live("night", end=(1, "stored"))
+        world.copy()
+        assert [is_new for _, _, is_new in world.live("night").seen] == [False, False]
+        world.restore(0, taken_back)
+        assert world.live("night").end == ("done" if "night" in taken_back else "refused")
+
+
+def test_whatever_happens_on_files() -> None:
+    play(None, examples=100, steps=8)
+
+
+def test_whatever_happens_on_a_server(server) -> None:
+    play(server, examples=8, steps=6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["files", "a server"])
+def test_whatever_happens_many_times(kind, request) -> None:
+    if kind == "files":
+        play(None, examples=2000, steps=20, anew=True)
+    else:
+        play(request.getfixturevalue("server"), examples=100, steps=12, anew=True)
