@@ -26,6 +26,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from dpdist.solvers.denoising import denoised
+from dpdist.solvers.spectral import solve_psd
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -46,6 +47,8 @@ HESSIAN_FLOOR = 0.1
 """Of what the former Hessian says, direction by direction: less is not believed."""
 STEEPEST = 0.94
 """Largest standard deviation of linearised margins over what there can be; beyond it the prior would explode."""
+SOLVABLE = 1e-12
+"""Condition to which matrices are kept, so that floating-point solvers find them positive."""
 SCARCE = 30.0
 """Signal to noise (rows x mu / sqrt(features)) below which the prior may shrink by what the first gradient says."""
 
@@ -180,9 +183,9 @@ def filtered_newton(
             variance = _variance(gradient.std, error, spread)
             prior = prior * np.where(slopes > 0, _evidence(g, hessian, prior, slopes, variance, curvature, signal), 1.0)
             spread = np.diag(prior)
-        variance = _variance(gradient.std, error, spread)
         signal_part = hessian @ spread @ hessian
-        gain = scipy.linalg.solve(signal_part + variance * np.eye(d), hessian @ spread, assume_a="pos").T
+        variance = _variance(gradient.std, error, spread)
+        gain = solve_psd(signal_part + variance * np.eye(d), hessian @ spread).T
         step = -gain @ g
         w = w + step
         left = np.eye(d) - gain @ hessian
@@ -197,7 +200,7 @@ def filtered_newton(
 def updated_hessian(before: Matrix, released: Matrix, noise: float) -> Matrix:
     """What a released Hessian adds to the former one: a change of scale, and what of the rest is above its noise."""
     ratio = float(np.clip(np.sum(released * before) / np.sum(before * before), *CURVATURE_RATIO))
-    scaled = ratio * before
+    scaled = ratio * before + SOLVABLE * ratio * float(np.trace(before)) * np.eye(len(before))
     changed = scaled + denoised(released - scaled, noise)
     root = np.linalg.cholesky(scaled)
     half = scipy.linalg.solve_triangular(root, changed, lower=True)
@@ -220,7 +223,8 @@ def _evidence(
     With a normal prior of standard deviation 1 on its logarithm. It may shrink only where data are scarce.
     """
     of_slopes = hessian @ np.diag(prior * slopes) @ hessian
-    rest = hessian @ np.diag(prior * (1 - slopes)) @ hessian + variance * np.eye(len(g))
+    rest = hessian @ np.diag(prior * (1 - slopes)) @ hessian
+    rest += max(variance, SOLVABLE * float(np.trace(of_slopes + rest))) * np.eye(len(g))
     weights, vectors = scipy.linalg.eigh(of_slopes, rest)
     z = (vectors.T @ g) ** 2
     logs = np.linspace(-5.0, 4.0, 181)

@@ -10,12 +10,15 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from dpdist.solvers.denoising import denoised
+from dpdist.solvers.spectral import solve_psd
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 ERROR_OF_MOMENT = 0.2
 """Which part of the second moment's noise counts as error of ``X'X w``; the rest falls where the gain is small."""
+ROUNDING = 1e-12
+"""Relative noise of a matrix below which floating-point arithmetic is what it is known by."""
 PRIORS = np.exp(np.linspace(math.log(1e-6), math.log(1e4), 47))
 """Variances of a coefficient that are compared, in units of (label bound / row norm)^2."""
 
@@ -74,13 +77,15 @@ def first_posterior(
         Variances that are not sought: of the constant feature.
     """
     d = len(joint) - 1
+    noise = max(noise, ROUNDING * float(np.trace(joint)))
     raw, label = joint[:d, :d], joint[:d, d] / label_scale
     moment = denoised(raw, noise, floor=0.05 * noise) + np.diag(ridge)
     best = (-math.inf, np.zeros(d), np.zeros((d, d)))
     for size in PRIORS:
         variances = size * prior + constant_prior
         variance = _variance(noise / label_scale, noise, np.diag(variances))
-        covariance = (moment * variances) @ moment + variance * np.eye(d)
+        covariance = (moment * variances) @ moment
+        covariance += max(variance, ROUNDING * float(np.trace(covariance))) * np.eye(d)
         root = scipy.linalg.cholesky(covariance, lower=True)
         whitened = scipy.linalg.solve_triangular(root, label, lower=True)
         likelihood = -float(np.log(np.diag(root)).sum()) - float(whitened @ whitened) / 2
@@ -100,7 +105,7 @@ def improved(found: Posterior, gradient: Vector, std: float) -> Posterior:
     """After the noisy gradient of half the squared residuals at the point."""
     variance = _variance(std, found.noise, found.spread)
     seen = found.moment @ found.spread @ found.moment + variance * np.eye(len(gradient))
-    gain = scipy.linalg.solve(seen, found.moment @ found.spread, assume_a="pos").T
+    gain = solve_psd(seen, found.moment @ found.spread).T
     spread = _updated(found.spread, gain, found.moment, variance)
     return replace(found, point=found.point - gain @ gradient, spread=spread)
 

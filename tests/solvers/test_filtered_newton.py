@@ -83,6 +83,17 @@ def test_the_spread_it_states_is_the_spread_there_is():
     assert np.mean([run.excess for run in runs]) > 0.3 * np.mean([v @ H @ v for v in off]) / 2
 
 
+@pytest.mark.parametrize("noise", [1e-9, 1e-3, 1.0])
+def test_copies_of_a_column_and_next_to_no_noise_leave_everything_solvable(noise):
+    Z, y = rows(n=3000)
+    Z[:, 1] = Z[:, 0]
+    Z[:, 2] = 0.0
+    found = solve(Z, y, noise)
+    assert np.isfinite(found.point).all() and np.isfinite(found.excess)
+    best = minimiser(Z, y, ridge=1e-6).fun
+    assert np.logaddexp(0, -y * (Z @ found.point)).sum() < best + 1 + 40 * noise
+
+
 def test_noise_without_signal_moves_nothing_far():
     """Wilder noise than there are rows: the answer stays at the prior's scale whatever is drawn."""
     Z, y = rows(n=200)

@@ -43,6 +43,16 @@ def test_the_gradient_mends_what_the_moment_left():
     assert 1 / 3 < errors[:, 1].mean() / stated < 3
 
 
+@pytest.mark.parametrize("noise", [1e-12, 1e-6, 1e-3, 1.0])
+def test_copies_of_a_column_and_next_to_no_noise_leave_everything_solvable(noise):
+    X, y, _ = problem()
+    X[:, 1] = X[:, 0]
+    X[:, 2] = 0.0
+    _, second = fitted(X, y, noise)
+    exact = np.linalg.lstsq(X, y, rcond=None)[0]
+    assert np.mean((X @ second.point - X @ exact) ** 2) < (1e-2 if noise == 1e-12 else 1e-4) * np.var(y)
+
+
 def test_noise_alone_is_shrunk_away():
     X, y, _ = problem(n=50)
     constant = np.mean(y**2)
