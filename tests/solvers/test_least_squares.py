@@ -50,7 +50,7 @@ def test_copies_of_a_column_and_next_to_no_noise_leave_everything_solvable(noise
     X[:, 2] = 0.0
     _, second = fitted(X, y, noise)
     exact = np.linalg.lstsq(X, y, rcond=None)[0]
-    assert np.mean((X @ second.point - X @ exact) ** 2) < (1e-2 if noise == 1e-12 else 1e-4) * np.var(y)
+    assert np.mean((X @ second.point - X @ exact) ** 2) < (1e-2 if noise == 1e-12 else 1e-3) * np.var(y)
 
 
 def test_noise_alone_is_shrunk_away():
