@@ -27,6 +27,7 @@ from dpdist.figures.drawing import draw, need_matplotlib
 from dpdist.figures.figure import ALONG, Cell, Figure
 from dpdist.figures.measures import along, kind, metric_of
 from dpdist.jobs import job_data as inputs
+from dpdist.jobs.choosing import chosen_method
 from dpdist.jobs.job import Job, locating
 from dpdist.jobs.planning import checked
 from dpdist.privacy.ledger.ledger import Ledger
@@ -137,7 +138,9 @@ class Bench:
         began = time.perf_counter()
         with warnings.catch_warnings(), closing(Ledger(":memory:")) as ledger, opened(job.cluster) as workers:
             warnings.simplefilter("ignore")  # published settings take delta = 1/n; what holds is in the results
-            model, _ = checked(job, inputs.size(job))
+            size = inputs.size(job)
+            model, plan = checked(job, size)
+            method, _ = chosen_method(job, model, plan, size)
             model.set_params(ledger=ledger, cluster=workers)
             with locating(job):
                 model.fit(generated.dataset, **inputs.beside(job, generated))
@@ -146,6 +149,7 @@ class Bench:
         points = along(model) if not job.params.get("fit_intercept", True) else along(model)[-1:]
         return {
             "asked": dict(job.asked),
+            "method": method.id,
             "points": [[n_passes, rounds, metric.error(each)] for n_passes, rounds, each in points],
             "nonprivate_error": nonprivate,
             "trivial_error": metric.trivial(),
@@ -232,7 +236,7 @@ def _rows(figure: Figure, cell: Cell, result: dict[str, Any]) -> Iterator[dict[s
             "epsilon": result["epsilon"],
             "delta": result["delta"],
             "accountant": result["accountant"],
-            "method": job.method.id,
+            "method": result.get("method", job.method.id),  # runs of an earlier version do not say
             "estimator": job.estimator,
             "n": job.data["n"],
             "d": job.data["d"],

@@ -13,11 +13,12 @@ from dpdist import LogisticRegression
 from dpdist.central import SVRG, GradientDescent
 from dpdist.figures import run_figure as figures
 from dpdist.figures.figure import load_figure
-from dpdist.figures.measures import along, minimise
+from dpdist.figures.measures import Gap, along, minimise
 from dpdist.figures.run_figure import run_figure
 from dpdist.jobs.job import JobError
 from dpdist.losses import Huber, Logistic
 from dpdist.problems import linear_problems as synthetic
+from dpdist.problems.catalog import PROBLEMS
 
 FIGURES = sorted((Path(__file__).parents[2] / "pipelines" / "figures").glob("*.yaml"))
 SMALL = """\
@@ -165,6 +166,17 @@ def test_a_figure_is_drawn_and_its_numbers_are_those_of_the_runs(path, tmp_path)
         assert row["error"] > 0
 
 
+def test_the_gap_follows_the_order_of_the_classes():
+    generated = PROBLEMS["logit"].generate({"n": 20_000, "d": 3})
+    rows = generated.dataset.read(0, 20_000)
+    common = {"row_norm": 1.0, "fit_intercept": False, "epsilon": 5.0, "delta": 1e-6, "random_state": 1}
+    one, two = (LogisticRegression(classes=c, **common).fit(rows["X"], rows["y"]) for c in ([0, 1], [1, 0]))
+    for model in (one, two):
+        gap = Gap(generated, model)
+        assert gap.error(model) < gap.trivial() / 10 and gap.nonprivate(rows["X"], rows["y"]) == 0
+    assert Gap(generated, one).error(two) > gap.trivial()
+
+
 def test_finished_runs_are_kept_and_new_ones_paid_for(path, tmp_path):
     out = tmp_path / "out"
 
@@ -236,3 +248,13 @@ def test_the_minimum_is_one(loss):
     w = minimise(X, y, loss, lambda v, step: v / (1 + 0.01 * step))
     gradient = X.T @ loss.derivative(X @ w, y) / 400 + 0.01 * w
     assert np.abs(gradient).max() < 1e-9
+
+
+def test_the_numbers_say_what_auto_became(tmp_path):
+    path = tmp_path / "auto.yaml"
+    series = "- {label: plain, set: {method: auto, params.solver: {GradientDescent: {n_rounds: 2}}}}"
+    panel = "  - {x: data.n, values: [1000], series: [plain]}\n"
+    head, rest = SMALL.split("series:\n")
+    path.write_text(f"{head}series:\n  {series}\npanels:\n{panel}presets:{rest.split('presets:')[1]}")
+    record = run_figure(load_figure(path, n_seeds=1), tmp_path / "out")
+    assert {row["method"] for row in parquet.read_table(record["files"]["parquet"]).to_pylist()} == {"dp-gd"}

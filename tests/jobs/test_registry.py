@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from dpdist.jobs.registry import (
     estimator_class,
     named,
 )
+from dpdist.jobs.shipped import figures
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 
@@ -93,7 +95,7 @@ ldp-vec-gauss ldp-vec-privunit ldp-vec-duchi l1-mean-proj l1-mean-direct mom-sel
 l1-linreg-gram l1-linreg-pubcov krr-rff krr-rff-gram krr-rff-pub sgll-losses cheb-collect cheb-learn
 catoni-smoothed-mean private-robust-mean ht-dp-fw ht-dp-fw-full ht-dp-fw-robreg ht-private-lasso residual-clip-fw
 dp-fw-linf-clip peeling peeling-zcdp shrink ht-dp-iht residual-clip-iht ht-sparse-opt sparse-mean-ht
-mixture-packing-lb
+mixture-packing-lb exp-5.5 exp-5.6 exp-5.7 exp-5.8 exp-5.9 exp-5.10 exp-nldp exp-scaling
 """
 """What the literature on these methods calls them, their parts and their experiments."""
 
@@ -107,7 +109,9 @@ def test_every_id_of_the_literature_is_found(name):
 def test_an_id_that_is_no_method_says_what_is_there(name):
     other = NO_METHODS[name]
     assert named(name) is None and other.what and set(other.methods) <= set(METHODS)
-    assert other.library or other.methods or other.settings
+    drawn = re.findall(r"dpdist figures ([\w.-]+)", other.what)
+    assert other.library or other.methods or other.settings or drawn == [name]
+    assert set(drawn) <= set(figures())
     if other.library:
         module, _, thing = other.library.rpartition(".")
         assert thing in vars(importlib.import_module(module)) or importlib.import_module(other.library)

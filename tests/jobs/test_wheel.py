@@ -112,8 +112,23 @@ def test_an_audit_by_name(call):
     assert not json.loads(call("dpdist", "audit", "dp-gd", "--runs", "50", "--json"))["contradicted"]
 
 
+RUNS = """
+import json, traceback
+from dpdist.jobs.job import load_job
+from dpdist.jobs.registry import METHODS
+from dpdist.jobs.run import run_job
+runs = {}
+for name in METHODS:
+    try:
+        record = run_job(load_job(name))
+        runs[name] = [record["id"], record["metrics"]["error"] >= 0]
+    except Exception:
+        runs[name] = traceback.format_exc()
+print(json.dumps(runs))
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", METHODS)
-def test_every_job_runs(call, name):
-    record = json.loads(call("dpdist", "run", name, "--json"))
-    assert record["id"] == name and record["metrics"]["error"] >= 0
+def test_every_job_runs(call):
+    """As it is shipped, in one process: kernels are compiled once."""
+    assert json.loads(call("python", "-W", "ignore", "-c", RUNS)) == {name: [name, True] for name in METHODS}

@@ -92,6 +92,8 @@ OTHER_NAMES = (
               ("dp-svrg", "dp-svrgpp", "dp-katyusha", "dp-accmd")),
     OtherName("exp-heavy", "Experiments with heavy-tailed rows ('dpdist figures fig-3.5' to fig-3.8)",
               ("rgd-catoni", "rgd-trim", "saa-clipmean")),
+    *(OtherName(f"exp-{name}", f"An experiment ('dpdist figures exp-{name}')")
+      for name in ("5.5", "5.6", "5.7", "5.8", "5.9", "5.10", "nldp", "scaling")),
     OtherName("auto",
               "In a job, with a key estimator: what the estimator chooses from public numbers; the plan and the "
               "result say which method that is", settings={"method": "auto", "estimator": "NAME"}),
