@@ -125,7 +125,8 @@ def score_of(one: Vectors, other: Vectors) -> Score:
     spread = np.where(spread > 0, spread, np.maximum(np.abs(pooled - centre).max(axis=0), 1e-300))
 
     def scaled(values: Vectors) -> Vectors:
-        return np.clip((values - centre) / spread, -10.0, 10.0)
+        cut: Vectors = np.clip((values - centre) / spread, -10.0, 10.0)
+        return cut
 
     means = [scaled(sample).mean(axis=0) for sample in (one, other)]
     within = np.concatenate([scaled(sample) - mean for sample, mean in zip((one, other), means, strict=True)])
