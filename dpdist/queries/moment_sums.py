@@ -16,7 +16,7 @@ rows changes them one after another, which is k times as much.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from dpdist.engine.query import Block, Query
 from dpdist.errors import BudgetError, DataError
+from dpdist.identity import ADDED
 from dpdist.kernels.clip import check_bound
 from dpdist.kernels.hessians import glm_hessian
 from dpdist.kernels.moments import moment_grid, moment_radius, second_moment
@@ -74,7 +75,7 @@ class SecondMomentSum(Query):
     label_bound: float | None = None
     label_scale: float = 1.0
     paired: bool = False
-    intercept: float = 0.0
+    intercept: float = field(default=0.0, metadata=ADDED)
 
     def __post_init__(self) -> None:
         check_bound(self.row_norm, "row_norm")
