@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         agreement = model.score(fresh, (fresh @ truth > 0).astype(int))
         say(f"released      {len(model.releases_)} noisy values, as planned; the model is computed from them alone")
         say(f"coefficients  {shown(coefficients)} and intercept {intercept:.2f}")
-        say(f"true rule     {shown(rule)} and intercept 0 (of the generator; the penalty shrinks the model's)")
+        say(f"true rule     {shown(rule)} and intercept 0 (of the generator; noise shrinks the model's)")
         say(f"agreement     {agreement:.1%} of the true rule's predictions on 100,000 fresh generated rows")
         say(f"guarantee     {model.guarantee_}")
         left = ledger.remaining(dataset.id)

@@ -35,7 +35,7 @@ ROOMS = {
     "data": {"errors", "html", "objects", "patience", "privacy.randomness", "privacy.budget"},
     "solvers": {"constraints"},
     "engine": {"errors", "identity", "patience", "objects", "data", "privacy", "kernels"},
-    "queries": {"errors", "data.units", "kernels", "losses", "solvers", "privacy", "engine"},
+    "queries": {"errors", "identity", "data.units", "kernels", "losses", "solvers", "privacy", "engine"},
     "method": LIBRARY,
     "estimators": LIBRARY | {"method"},
     "central": METHODS,

@@ -21,14 +21,17 @@ from dpdist.central.linear.heavy_tailed import GradientDescent
 from dpdist.central.linear.minimizer import Minimizer
 from dpdist.central.linear.mirror import AcceleratedMirror, MirrorDescent
 from dpdist.central.linear.models import LinearRegression, LinearSVC, LogisticRegression
+from dpdist.central.linear.newton import Newton
 from dpdist.central.linear.perturbation import PerturbedObjective, PerturbedOutput
+from dpdist.central.linear.sufficient_statistics import SufficientStatistics
 from dpdist.central.linear.variance_reduced import SVRG, Katyusha, SVRGPlusPlus
 from dpdist.central.mean.columns import ClippedColumns, Mean, SmoothTruncatedMean, TrimmedMean, TruncatedMean
 
 __all__ = [
     "SVRG", "AcceleratedGradient", "AcceleratedMirror", "All", "Attention", "ClipCoordinate", "ClipNorm",
     "ClipResidual", "ClippedColumns", "ClippedMean", "FrankWolfe", "GradientDescent", "HardThresholding",
-    "Katyusha", "LinearRegression", "LinearSVC", "LogisticRegression", "Mean", "Minimizer", "MirrorDescent",
+    "Katyusha", "LinearRegression", "LinearSVC", "LogisticRegression", "Mean", "Minimizer", "MirrorDescent", "Newton",
     "PerturbedObjective", "PerturbedOutput", "SVRGPlusPlus", "Sample", "SampleAndAggregate", "Shrink",
-    "SmoothTruncate", "SmoothTruncatedMean", "Split", "Trim", "TrimmedMean", "Truncate", "TruncatedMean",
+    "SmoothTruncate", "SmoothTruncatedMean", "Split", "SufficientStatistics", "Trim", "TrimmedMean", "Truncate",
+    "TruncatedMean",
 ]  # fmt: skip

@@ -20,6 +20,8 @@ from dpdist.kernels.block_pass import differentiate, each_block, rows_of
 from dpdist.kernels.block_steps import DERIVATIVE, LABEL
 from dpdist.kernels.clip import check_bound
 from dpdist.kernels.compiled import inlined_kernel, kernel
+from dpdist.kernels.gradients import check_grid
+from dpdist.kernels.grid import to_units
 from dpdist.kernels.moments import second_moment
 from dpdist.losses import Loss
 
@@ -87,6 +89,35 @@ def glm_hessian(
             a.X, row_norm, intercept=a.intercept, weights=curvatures, weight_bound=max(high, -low),
             rows=a.chosen if a.gather else None,
         )  # fmt: skip
+
+
+def glm_curvature(
+    X: NDArray[Any],
+    y: NDArray[Any],
+    w: NDArray[Any],
+    loss: Loss,
+    *,
+    row_norm: float,
+    grid: float,
+    intercept: float = 0.0,
+    rows: NDArray[np.int64] | None = None,
+) -> NDArray[np.int64]:
+    """Exact sum of ``l''(u, y)``, one number, in units of ``grid``: the weights of `glm_hessian`.
+
+    Examples
+    --------
+    >>> from dpdist.losses import Logistic
+    >>> X, y = np.array([[3.0, 4.0], [0.5, 0.0], [np.nan, 1.0]]), np.array([1.0, -1.0, 1.0])
+    >>> float(glm_curvature(X, y, np.zeros(2), Logistic(), row_norm=1.0, grid=2.0**-34)[0]) * 2.0**-34
+    0.5
+    """
+    row_norm = check_bound(row_norm, "row_norm")
+    low, high = loss.curvature_range
+    check_grid(grid, max(high, -low), "the largest curvature")
+    with rows_of(X, y, w, loss, row_norm=row_norm, intercept=intercept, chosen=rows, second=True) as a:
+        found = np.empty(a.n)
+        _fused(a, (low, high), found)
+    return to_units(found, grid).sum(keepdims=True)
 
 
 @inlined_kernel

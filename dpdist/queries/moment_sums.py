@@ -16,7 +16,7 @@ rows changes them one after another, which is k times as much.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from dpdist.engine.query import Block, Query
 from dpdist.errors import BudgetError, DataError
+from dpdist.identity import ADDED
 from dpdist.kernels.clip import check_bound
 from dpdist.kernels.hessians import glm_hessian
 from dpdist.kernels.moments import moment_grid, moment_radius, second_moment
@@ -59,6 +60,9 @@ class SecondMomentSum(Query):
         Of ``(x_0 - x_1) / sqrt(2), (x_2 - x_3) / sqrt(2), ...`` instead: half as many rows that have no mean. For
         replace-one only, where one row is in one pair; the order of the rows must not follow from their values (as
         for folds), and ranges of rows begin at even ones (``Coordinator(align=2)``).
+    intercept : float, default 0
+        A constant feature of that size is joined to the rows, before the label; the bound is then
+        ``r^2 + intercept^2`` (and the label's part).
     """
 
     tag: ClassVar[str] = "SecondMomentSum"
@@ -71,25 +75,30 @@ class SecondMomentSum(Query):
     label_bound: float | None = None
     label_scale: float = 1.0
     paired: bool = False
+    intercept: float = field(default=0.0, metadata=ADDED)
 
     def __post_init__(self) -> None:
         check_bound(self.row_norm, "row_norm")
         check_bound(self.label_scale, "label_scale")
+        if self.intercept != 0:
+            check_bound(self.intercept, "intercept")
+            if self.paired:
+                raise BudgetError("pairs of rows have no mean, so that SecondMomentSum(paired=True) has no intercept")
         if self.label_bound is not None:
             check_bound(self.label_bound, "label_bound")
 
     @property
     def bound(self) -> float:
-        return self.row_norm**2 + self._labels**2
+        return self.row_norm**2 + self.intercept**2 + self._labels**2
 
     @property
     def grid(self) -> float:
-        return moment_grid(moment_radius(self.row_norm, labels=self._labels))
+        return moment_grid(moment_radius(self.row_norm, self.intercept, labels=self._labels))
 
     @property
     def n_columns(self) -> int:
         """Of the matrix."""
-        return self.n_features + (self.label_bound is not None)
+        return self.n_features + (self.intercept > 0) + (self.label_bound is not None)
 
     @property
     def size(self) -> int | None:
@@ -141,7 +150,9 @@ class SecondMomentSum(Query):
         labels = None if self.label_bound is None else (block["y"], self.label_bound, self.label_scale)
         if rows is not None:
             X, labels = X[rows], None if labels is None else (block["y"][rows], *labels[1:])
-        return second_moment(X, self.row_norm, unit=self.unit, labels=labels, paired=self.paired)
+        return second_moment(
+            X, self.row_norm, intercept=self.intercept, unit=self.unit, labels=labels, paired=self.paired
+        )
 
     def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         if self.paired and first % 2:  # a fold that begins in the middle of a pair

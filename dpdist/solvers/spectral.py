@@ -18,3 +18,19 @@ def psd_floor(matrix: Matrix, floor: float = 0.0) -> Matrix:
     """
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     return (vectors * np.maximum(values, floor)) @ vectors.T
+
+
+def solve_psd(matrix: Matrix, right: Matrix, condition: float = 1e-12) -> Matrix:
+    """``matrix^-1 right`` of a symmetric matrix that is positive but for rounding: never an error, however near 0.
+
+    Eigenvalues below ``condition`` times the largest one count as that.
+
+    Examples
+    --------
+    >>> solve_psd(np.array([[2.0, 0.0], [0.0, 4.0]]), np.array([[2.0], [4.0]])).round(12).tolist()
+    [[1.0], [1.0]]
+    """
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    values = np.maximum(values, max(condition * values[-1], np.finfo(float).tiny))
+    found: Matrix = (vectors / values) @ (vectors.T @ right)
+    return found

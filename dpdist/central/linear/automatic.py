@@ -11,7 +11,9 @@ from dpdist.central.linear.hard_threshold import HardThresholding
 from dpdist.central.linear.heavy_tailed import GradientDescent
 from dpdist.central.linear.linear_method import LinearMethod, Problem
 from dpdist.central.linear.mirror import AcceleratedMirror, MirrorDescent
+from dpdist.central.linear.newton import Newton, newton_can
 from dpdist.central.linear.perturbation import PerturbedObjective, PerturbedOutput
+from dpdist.central.linear.sufficient_statistics import SufficientStatistics, sufficient_statistics_can
 from dpdist.central.linear.variance_reduced import SVRG, Katyusha, SVRGPlusPlus
 from dpdist.constraints import L1Ball, Simplex
 from dpdist.errors import BudgetError, MissingBound
@@ -19,7 +21,7 @@ from dpdist.method import by_name
 
 SOLVERS = by_name(
     GradientDescent, AcceleratedGradient, SVRG, SVRGPlusPlus, Katyusha, MirrorDescent, AcceleratedMirror, FrankWolfe,
-    PerturbedOutput, PerturbedObjective, HardThresholding
+    PerturbedOutput, PerturbedObjective, HardThresholding, Newton, SufficientStatistics
 )  # fmt: skip
 """By name."""
 MOST_PASSES = 300
@@ -52,6 +54,10 @@ def automatic(problem: Problem) -> LinearMethod:
     asked = gradient if gradient is not None else ClipNorm()
     if not isinstance(asked, ClipNorm) or not isinstance(problem.rows, All):
         return because(GradientDescent(), f"gradient={asked.name!r} with rows={problem.rows.name!r}")
+    if asked.clip_norm is None and newton_can(problem):
+        return because(Newton(), "a matrix of the features is affordable, and Newton steps are weighed by their noise")
+    if asked.clip_norm is None and sufficient_statistics_can(problem):
+        return because(SufficientStatistics(), "label_bound lets one matrix tell all that least squares needs")
     by_hand = asked.clip_norm is not None or problem.constraint is not None
     if by_hand or problem.public.units.max_rows > 1:
         return because(GradientDescent(), "clip, set or unit were chosen for it")

@@ -55,6 +55,7 @@ class Problem(Noted):
     residual_bound: float | None = None
     second_moment: float | None = None
     classes: tuple[Any, ...] = ()
+    label_bound: float | None = field(default=None, metadata=ADDED)
 
     @property
     def n_rows(self) -> int:
@@ -128,6 +129,8 @@ class LinearMethod(Method):
 
     parameter = "solver"
     solves_with = ("penalty", "constraint", "classes")
+    default_alpha: ClassVar[float] = 1e-4
+    """Strength of the penalty where the user leaves it open."""
 
     n_rounds: int | None = None
 

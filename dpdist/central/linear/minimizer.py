@@ -109,6 +109,9 @@ class Minimizer(Estimator):
     second_moment : float, optional
         Public guess of the mean square of a coordinate of a row's gradient, for ``gradient="truncate"``, ``"trim"``
         and the like (`dpdist.central.linear.heavy_tailed`).
+    label_bound : float, optional
+        Public bound on the size of a label, for the squared loss: labels beyond it are cut
+        (`dpdist.central.linear.sufficient_statistics`).
     neighbours : {"replace-one", "add-or-remove-one"}
         Between which datasets the guarantee holds.
     n_public : int, optional
@@ -139,6 +142,9 @@ class Minimizer(Estimator):
     n_iter_ : int
         The public number of rounds.
     solver_, solver_reason_, gradient_ : str
+    expected_error_ : float
+        Expected excess of the mean loss, from the released curvature; for ``solver="newton"`` and
+        ``"sufficient-statistics"``.
     n_features_in_ : int
 
     Examples
@@ -168,6 +174,7 @@ class Minimizer(Estimator):
     feature_bound: float | None = None
     residual_bound: float | None = None
     second_moment: float | None = None
+    label_bound: float | None = None
     neighbours: str = "replace-one"  # type: ignore[misc]
     n_public: int | None = None  # type: ignore[misc]
 
@@ -181,15 +188,15 @@ class Minimizer(Estimator):
         solver: Any = chosen("solver", self.solver, SOLVERS)
         solver = automatic(self._problem(public)) if solver == "auto" else solver
         alike = public.one_row_each()
-        found: LinearMethod = solver.decide(alike, self._problem(alike))
+        found: LinearMethod = solver.decide(alike, self._problem(alike, solver))
         return replace(found, public=public, statement=replace(found.problem, public=public))
 
-    def _problem(self, public: Public) -> Problem:
+    def _problem(self, public: Public, solver: LinearMethod | None = None) -> Problem:
         gradient, rows = chosen("gradient", self.gradient, GRADIENTS), chosen("rows", self.rows, ROWS, auto=False)
         problem = Problem(
             public=public,
             loss=self._loss(),
-            penalty=self._penalty(),
+            penalty=self._penalty(solver),
             constraint=self.constraint,
             n_problems=self._n_problems(),
             gradient=None if gradient == "auto" else gradient,
@@ -198,6 +205,7 @@ class Minimizer(Estimator):
             feature_bound=self.feature_bound,
             residual_bound=self.residual_bound,
             second_moment=self.second_moment,
+            label_bound=self.label_bound,
         )
         if not self.fit_intercept:
             return problem
@@ -213,6 +221,8 @@ class Minimizer(Estimator):
         self.solver_, self.solver_reason_ = method.name, method.reason
         self.gradient_ = method.problem.gradient.name if method.problem.gradient is not None else "norm"
         self.n_iter_ = method.rounds
+        if "expected_error" in fitted:
+            self.expected_error_ = fitted["expected_error"]
 
     def _trivial_error(self, method: Method) -> float | None:
         loss = self._loss()
@@ -258,7 +268,7 @@ class Minimizer(Estimator):
     def _loss(self) -> Loss:
         return by_name(self.loss) if isinstance(self.loss, str) else self.loss
 
-    def _penalty(self) -> Penalty | SmoothPenalty | None:
+    def _penalty(self, solver: LinearMethod | None) -> Penalty | SmoothPenalty | None:
         return self.penalty
 
     def _prepare_labels(self, stored: str) -> Prepare:
@@ -268,7 +278,7 @@ class Minimizer(Estimator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        for name in ("row_norm", "feature_bound", "residual_bound", "second_moment"):
+        for name in ("row_norm", "feature_bound", "residual_bound", "second_moment", "label_bound"):
             if getattr(self, name) is not None:
                 check_bound(name, getattr(self, name))
         for name, offered in self.offers.items():

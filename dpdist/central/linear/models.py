@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import log_expit, log_softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 
-from dpdist.central.linear.linear_method import Problem
+from dpdist.central.linear.linear_method import LinearMethod, Problem
 from dpdist.central.linear.minimizer import Minimizer
 from dpdist.constraints import Constraint, ElasticNet, Penalty
 from dpdist.engine.shards import Prepare
@@ -34,17 +34,20 @@ class _LinearModel(Minimizer):
     _: KW_ONLY
     constraint: Constraint | None = None
     penalty: Penalty | None = field(default=None, init=False)
-    alpha: float = 1e-4
+    alpha: float | None = None
     l1_ratio: float = 0.0
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_between("alpha", self.alpha, 0.0)
+        if self.alpha is not None:
+            check_between("alpha", self.alpha, 0.0)
         check_between("l1_ratio", self.l1_ratio, 0.0, 1.0)
 
-    def _penalty(self) -> ElasticNet | None:
-        penalty = ElasticNet(self.alpha, self.l1_ratio)
-        return penalty if self.alpha else None
+    def _penalty(self, solver: LinearMethod | None) -> ElasticNet | None:
+        alpha = self.alpha
+        if alpha is None:
+            alpha = LinearMethod.default_alpha if solver is None or self.l1_ratio else solver.default_alpha
+        return ElasticNet(alpha, self.l1_ratio) if alpha else None
 
 
 @dataclass(eq=False, repr=False)
@@ -80,9 +83,9 @@ class _LinearClassifier(ClassifierMixin, _LinearModel):
         codes.check_dtype(stored)
         return codes
 
-    def _problem(self, public: Public) -> Problem:
+    def _problem(self, public: Public, solver: LinearMethod | None = None) -> Problem:
         assert self.classes is not None
-        return replace(super()._problem(public), classes=tuple(self.classes))
+        return replace(super()._problem(public, solver), classes=tuple(self.classes))
 
     def _extreme_labels(self) -> tuple[Any, Any]:
         assert self.classes is not None
@@ -111,7 +114,8 @@ class LogisticRegression(_LinearClassifier):
     ----------
     classes : sequence
         The public list of labels. Required.
-    alpha : float, default 1e-4
+    alpha : float, optional
+        Default: none with Newton steps, whose gains shrink by what the noise demands, 1e-4 with other solvers.
         Strength of the penalty ``alpha (l1_ratio ||w||_1 + (1 - l1_ratio)/2 ||w||^2)`` added to the mean loss.
     l1_ratio : float, default 0
         0 is ridge, 1 is lasso.

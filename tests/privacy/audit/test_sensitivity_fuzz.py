@@ -43,6 +43,7 @@ from dpdist.privacy.mechanisms.objective_perturbation import ObjectivePerturbati
 from dpdist.privacy.randomness.bits import StreamBits
 from dpdist.queries.block_results import BlockEstimates, BlockSum
 from dpdist.queries.coordinate_gradient_sums import CoordinateGradientSum, Shifted, State
+from dpdist.queries.curvature_sums import CurvatureSum
 from dpdist.queries.gradient_sums import At, GradientSum, LargestEigenvalue
 from dpdist.queries.minimizers import Minimum, Objective, PerturbedMinimum, RowCount
 from dpdist.queries.moment_sums import HessianSum, SecondMomentSum
@@ -282,6 +283,7 @@ MOMENTS = [
     (SecondMomentSum(D, 1.0), (0, 1), SIGNS),
     (SecondMomentSum(D, 2.5, unit=True), (0, 1), SIGNS),
     (SecondMomentSum(D, 1.0, label_bound=3.0, label_scale=0.5), REALS, targets),
+    (SecondMomentSum(D, 1.0, label_bound=2.0, label_scale=0.4, intercept=0.5), REALS, targets),
     (SecondMomentSum(D, 1e-6, unit=True, label_bound=1e6, label_scale=1e-12), REALS, targets),
 ]
 CASES[SecondMomentSum] = [
@@ -291,6 +293,7 @@ CASES[SecondMomentSum] = [
 ] + [
     Pairs(replace(query, paired=True), None, labels, encode, norm)
     for query, labels, encode in MOMENTS[::2]
+    if not query.intercept
     for norm in (FROBENIUS, NUCLEAR)
 ]
 CASES[HessianSum] = [
@@ -306,6 +309,15 @@ CASES[HessianSum] = [
     Case(HessianSum(Welsch(1.0), 1.0), W / 30, (0.0, 1.2, -1.3, 1e308, np.nan), targets),
     Case(HessianSum(Cauchy(0.5), 1.0), W / 30, (0.0, 0.8, -0.9, 1e308, np.inf), targets),
     Case(HessianSum(NegativeSquare(), 1.0), W, REALS, targets),
+]
+CASES[CurvatureSum] = [
+    Case(CurvatureSum(Logistic(), 1.0), W),
+    Case(CurvatureSum(Logistic(), 1.0, intercept=0.4, target=1), W1 * 10, (0, 1, 2), CLASSES),
+    Case(CurvatureSum(Sigmoid(), 1.0), W * 4),
+    Case(CurvatureSum(SmoothedHinge(4.0), 2.0), W / 100),
+    Case(CurvatureSum(Huber(0.7), 1e-6), W * 1e200, REALS, targets),
+    Case(CurvatureSum(Welsch(1.0), 1.0), W / 30, (0.0, 1.2, -1.3, 1e308, np.nan), targets),
+    Case(CurvatureSum(NegativeSquare(), 1.0), W, REALS, targets),
 ]
 
 

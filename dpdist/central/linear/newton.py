@@ -1,0 +1,297 @@
+"""Newton steps from a private second moment, private Hessians and gradients (dp-newton).
+
+``A = sum z z'`` over the bounded rows with their constant feature is released first; for a logistic loss ``A / 4`` is
+the Hessian at 0. Each round then releases a gradient and, in the first rounds after it, the Hessian or, where data are
+too few for a matrix, the mean curvature that scales ``A``. What is made of them is `dpdist.solvers.filtered_newton`:
+every step is weighed by what its noise allows, so that there is no step size, no floor and no penalty to choose.
+
+Why it is private: rows enter through sums whose sensitivities are exact (`dpdist.queries.moment_sums`,
+`dpdist.queries.gradient_sums`, `dpdist.queries.curvature_sums`). At w = 0 all residuals are ``|l'(0)|`` (1/2 for the
+logistic loss, half of the bound): the first gradient is clipped there and costs a quarter. Sources: Ganesh, Haghifam,
+Steinke and Thakurta (2023) for private second-order steps; the gains are those of a Kalman filter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from dpdist.central.linear.bounding import All, ClipNorm
+from dpdist.central.linear.gradient_descent import needs_delta
+from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, reads
+from dpdist.constraints import ElasticNet
+from dpdist.engine.query import Query
+from dpdist.errors import BudgetError
+from dpdist.kernels.moments import unpack_symmetric
+from dpdist.losses import Loss, Squared
+from dpdist.method import Line, Oracle, Public
+from dpdist.privacy.accounting.closed_forms import gdp_mu
+from dpdist.privacy.accounting.plan import Plan
+from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
+from dpdist.queries.curvature_sums import CurvatureSum
+from dpdist.queries.gradient_sums import GradientSum
+from dpdist.queries.moment_sums import HessianSum
+from dpdist.solvers.filtered_newton import (
+    ERROR_OF_HESSIAN,
+    MARGINS,
+    MOVED_HESSIAN,
+    Curvature,
+    Noisy,
+    Question,
+    Solution,
+    filtered_newton,
+)
+from dpdist.solvers.loops import drive
+
+MOMENT_SHARE = 0.10
+HESSIAN_SHARE = 0.15
+"""Of all Hessians together."""
+CURVATURE_SHARE = 0.01
+"""Of a mean curvature."""
+HESSIANS = 4
+LONG, SHORT = 8, 6
+"""Rounds with Hessians, and without."""
+GROWTH = 1.3
+"""Of the gradients' shares from round to round where there are Hessians: the last steps matter most."""
+FIRST = 0.6
+"""What the first gradient gets of its part: its sensitivity is half of the others'."""
+MOST_FEATURES = 1000
+"""Above it matrices cost more time and noise than they gain."""
+
+
+@dataclass(frozen=True)
+class Newton(LinearMethod):
+    """Newton steps with released Hessians, each weighed by what its noise allows.
+
+    For smooth convex losses whose curvature at 0 is known (logistic); a ridge penalty or none, on all rows. The
+    budget: 10 % for the second moment, 15 % for four Hessians (or 1 % a round for the mean curvature), the rest for
+    the gradients.
+
+    Parameters
+    ----------
+    n_rounds : int, optional
+        Default: 8 with Hessians, 6 without.
+    hessians : bool, optional
+        Default: whether public numbers let a Hessian stand out of its noise.
+    """
+
+    tag, name = "Newton", "newton"
+    default_alpha: ClassVar[float] = 0.0
+
+    measures: ClassVar[str] = (
+        "expected excess of the mean loss that is due to noise and shrinkage, for rows that are equally long in all "
+        "directions and as long as row_norm allows, with margins of two or three"
+    )
+
+    hessians: bool | None = None
+
+    def decide(self, public: Public, statement: Problem) -> Self:
+        problem = bounded_by(statement, self.name, ClipNorm)
+        reads(problem, self.name, All)
+        needs_delta(problem)
+        need(problem, "row_norm")
+        _check(problem, self.name)
+        asked = self._with(public, problem)
+        hessians = asked._hessian_stands_out() if self.hessians is None else self.hessians
+        return asked._with(public, problem, hessians=hessians, n_rounds=self.n_rounds or (LONG if hessians else SHORT))
+
+    # -- the plan ---------------------------------------------------------------------------------------------------
+
+    def lines(self) -> Sequence[Line]:
+        return [
+            Line("second moment", SymmetricGaussian(), self._moment, share=MOMENT_SHARE),
+            *self._curvature_lines(),
+            *(
+                Line(f"gradient {k + 1}", Gaussian(), self._gradient(k), count=self.problem.n_problems, share=share)
+                for k, share in enumerate(self._gradient_shares())
+            ),
+        ]
+
+    @property
+    def kinds(self) -> list[Any]:
+        """What each round asks before its gradient."""
+        if self.hessians:
+            return ["hessian" if 1 <= k <= HESSIANS else "gradient" for k in range(self.rounds)]
+        return ["curvature" if k else "gradient" for k in range(self.rounds)]
+
+    def _curvature_lines(self) -> list[Line]:
+        asked = len([kind for kind in self.kinds if kind != "gradient"])
+        count = asked * self.problem.n_problems
+        if not count:
+            return []
+        if self.hessians:
+            return [Line("hessian", SymmetricGaussian(), self._hessian(), count=count, share=HESSIAN_SHARE)]
+        return [Line("curvature", Gaussian(), self._curvature(), count=count, share=CURVATURE_SHARE * asked)]
+
+    def _gradient_shares(self) -> list[float]:
+        rest = 1 - MOMENT_SHARE - sum(line.share for line in self._curvature_lines())
+        parts = (GROWTH if self.hessians else 1.0) ** np.arange(self.rounds)
+        parts *= rest / parts.sum()
+        if self.rounds > 1:
+            saved = (1 - FIRST) * parts[0]
+            parts[0] -= saved
+            parts[1:] *= 1 + saved / parts[1:].sum()
+        return [float(part) for part in parts]
+
+    def _hessian_stands_out(self) -> bool:
+        """Whether half of the largest mean eigenvalue there can be exceeds the edge of a Hessian's noise."""
+        problem = self.problem
+        assert problem.row_norm is not None
+        d = problem.n_parameters
+        high = self._loss_curvature.at_zero
+        noise = high * self._length**2 / (self._mu() * math.sqrt(HESSIAN_SHARE / HESSIANS))
+        return problem.n_rows * high * problem.row_norm**2 / (2 * d) > 2 * math.sqrt(d) * noise
+
+    # -- the queries ------------------------------------------------------------------------------------------------
+
+    @property
+    def _length(self) -> float:
+        assert self.problem.row_norm is not None
+        return math.hypot(self.problem.row_norm, self.problem.intercept)
+
+    @property
+    def _moment(self) -> HessianSum:
+        """The Hessian of the squared loss is the second moment, with the constant feature."""
+        assert self.problem.row_norm is not None
+        return HessianSum(Squared(), self.problem.row_norm, self.problem.intercept)
+
+    def _hessian(self, target: int | None = None) -> HessianSum:
+        assert self.problem.row_norm is not None
+        return HessianSum(self.problem.loss, self.problem.row_norm, self.problem.intercept, target)
+
+    def _curvature(self, target: int | None = None) -> CurvatureSum:
+        assert self.problem.row_norm is not None
+        return CurvatureSum(self.problem.loss, self.problem.row_norm, self.problem.intercept, target)
+
+    def _gradient(self, number: int, target: int | None = None) -> GradientSum:
+        problem = self.problem
+        assert problem.row_norm is not None and isinstance(problem.gradient, ClipNorm)
+        slope = problem.loss.derivative_bound if number else _slope_at_zero(problem.loss)
+        clip_norm = min(slope * self._length, problem.gradient.clip_norm or math.inf)
+        return GradientSum(problem.loss, problem.row_norm, clip_norm, problem.intercept, target)
+
+    # -- the solution -----------------------------------------------------------------------------------------------
+
+    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
+        n = self.problem.n_problems
+        found = [self._solved(oracle, t) for t in (range(n) if n > 1 else [None])]
+        return {
+            "solutions": np.array([s.point for s in found]),
+            "expected_error": sum(s.excess for s in found) / (n * self.problem.n_rows),
+        }
+
+    def solution(self, oracle: Oracle, target: int | None) -> Vector:
+        return self._solved(oracle, target).point
+
+    def _solved(self, oracle: Oracle, target: int | None) -> Solution:
+        problem = self.problem
+        assert problem.row_norm is not None
+        loop = filtered_newton(
+            oracle.once("second moment", lambda: self._ask(oracle, "second moment", None, None)),
+            self._loss_curvature,
+            n_rows=problem.n_rows,
+            row_norm=problem.row_norm,
+            constant=problem.intercept,
+            ridge=problem.strong_convexity * problem.n_rows,
+            rounds=self.kinds,
+            signal=self.public.n_units * self._mu() / math.sqrt(problem.n_features),
+        )
+
+        def answer(question: Question) -> Noisy:
+            if question.kind == "gradient":
+                query: Query = self._gradient(question.round, target)
+                return self._ask(oracle, f"gradient {question.round + 1}", oracle.visit(question.point), query)
+            query = self._hessian(target) if question.kind == "hessian" else self._curvature(target)
+            return self._ask(oracle, question.kind, question.point, query)
+
+        return drive(loop, answer)
+
+    def _ask(self, oracle: Oracle, name: str, point: Vector | None, query: Query | None) -> Noisy:
+        state = np.zeros(self.problem.n_parameters) if point is None else point
+        value = oracle.ask(name, state, query)
+        return Noisy(unpack_symmetric(value) if name in ("second moment", "hessian") else value, oracle.noise_std)
+
+    @property
+    def _loss_curvature(self) -> Curvature:
+        return loss_curvature(self.problem.loss)
+
+    def _mu(self) -> float:
+        """Of one binary problem."""
+        budget = self.problem.budget
+        return gdp_mu(budget.epsilon, budget.delta) / math.sqrt(self.problem.n_problems)
+
+    def expected_error(self, plan: Plan) -> float | None:
+        """The recursion of the filter for one direction of many, with margins as they are assumed to be."""
+        problem = self.problem
+        assert problem.row_norm is not None
+        n, d, neighbours = problem.n_rows, problem.n_parameters, problem.neighbours
+        curvature = self._loss_curvature
+        eigenvalue = n * problem.row_norm**2 / problem.n_features
+        later = curvature.average(math.sqrt(MARGINS))
+        moment_error = plan["second moment"].mechanism.noise_std(self._moment.sensitivity(neighbours)) / math.sqrt(2)
+        error = curvature.at_zero * moment_error
+        prior = spread = MARGINS / problem.row_norm**2
+        noise, left = 0.0, 1.0
+        for k, kind in enumerate(self.kinds):
+            if kind == "hessian":
+                error = plan["hessian"].mechanism.noise_std(self._hessian().sensitivity(neighbours)) / math.sqrt(2)
+            h = (later if k else curvature.at_zero) * eigenvalue
+            std = plan[f"gradient {k + 1}"].mechanism.noise_std(self._gradient(k).sensitivity(neighbours))
+            variance = std**2 + (ERROR_OF_HESSIAN * error) ** 2 * d * spread
+            gain = spread * h / (spread * h * h + variance)
+            spread = (1 - gain * h) ** 2 * spread + gain**2 * (variance + MOVED_HESSIAN * h * h * spread)
+            noise, left = (1 - gain * h) ** 2 * noise + (std * gain) ** 2, (1 - gain * h) * left
+        return d * later * eigenvalue * (noise + left**2 * prior) / (2 * n)
+
+
+def loss_curvature(loss: Loss) -> Curvature:
+    """What is public of a loss for two classes."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    weights = weights / weights.sum()
+
+    def average(std: float) -> float:
+        return float(
+            weights @ (loss.second_derivative(std * nodes, 1.0) + loss.second_derivative(std * nodes, -1.0)) / 2
+        )
+
+    return Curvature(float(loss.second_derivative(0.0, 1.0)), average)
+
+
+def newton_can(problem: Problem) -> bool:
+    """Whether Newton steps are made for the problem."""
+    try:
+        _check(problem, "newton")
+    except BudgetError:
+        return False
+    return problem.n_features <= MOST_FEATURES
+
+
+def _slope_at_zero(loss: Loss) -> float:
+    return float(np.abs(loss.derivative(np.zeros(2), np.array([1.0, -1.0]))).max())
+
+
+def _check(problem: Problem, solver: str) -> None:
+    loss = problem.loss
+    if type(loss).second_derivative is Loss.second_derivative:
+        raise BudgetError(f"the loss {loss.name!r} has no second_derivative(u, y), which solver={solver!r} needs")
+    at_zero = loss.second_derivative(np.zeros(2), np.array([1.0, -1.0])) if loss.labels == "signs" else np.zeros(2)
+    alike = loss.convex and at_zero[0] == at_zero[1] > 0 and math.isfinite(loss.derivative_bound)
+    if not alike:
+        raise BudgetError(
+            f"solver={solver!r} is for convex losses of two classes with bounded derivatives and one curvature at 0, "
+            f"such as the logistic one, and {loss.name} is not one: use solver='gradient'"
+        )
+    if problem.constraint is not None:
+        raise BudgetError(
+            f"solver={solver!r} minimises over all parameters: leave out the constraint, or use solver='gradient'"
+        )
+    penalty = problem.penalty
+    if penalty is not None and (not isinstance(penalty, ElasticNet) or penalty.l1_ratio != 0):
+        raise BudgetError(
+            f"solver={solver!r} takes a ridge penalty, ElasticNet(alpha) with l1_ratio=0, or none, got {penalty!r}; "
+            "use solver='gradient' for others"
+        )

@@ -1,0 +1,171 @@
+"""Linear regression from its sufficient statistics, and one gradient that mends them (dp-adassp).
+
+The joint second moment of rows, constant feature and scaled labels is released once: ``X'X``, ``X'y`` and ``y'y``. Its
+noise is known, so that every direction of the solution is shrunk by what it leaves of the signal (adaptive sufficient
+statistics, Wang 2018, with a gain for each direction in place of one ridge). A second pass asks one gradient at that
+solution: the residuals are smaller than the labels and are cut at a multiple of their released size, so that the
+noise is smaller as well.
+
+Why it is private: both are sums of bounded rows (`dpdist.queries.moment_sums`, `dpdist.queries.gradient_sums`);
+solution, cut and gains follow from releases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from dpdist.central.linear.bounding import All, ClipNorm
+from dpdist.central.linear.gradient_descent import needs_delta
+from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, reads
+from dpdist.central.linear.newton import MOST_FEATURES
+from dpdist.constraints import ElasticNet
+from dpdist.errors import BudgetError
+from dpdist.kernels.moments import unpack_symmetric
+from dpdist.losses import Huber, Squared
+from dpdist.method import Line, Oracle, Public
+from dpdist.privacy.accounting.plan import Plan
+from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
+from dpdist.queries.gradient_sums import GradientSum
+from dpdist.queries.moment_sums import SecondMomentSum
+from dpdist.solvers.least_squares import ERROR_OF_MOMENT, Posterior, first_posterior, improved
+
+MOMENT_SHARE = 0.7
+LABEL_SCALE = 0.7
+"""Of labels at their bound, relative to rows at theirs: less would hide X'y, more would hide X'X."""
+PASSES = 2
+RESIDUALS = 2.5
+"""Standard deviations at which residuals are cut."""
+
+
+@dataclass(frozen=True)
+class SufficientStatistics(LinearMethod):
+    """The joint second moment of rows and labels, and one gradient at what follows from it.
+
+    For the squared loss, with a ridge penalty or none, on all rows; ``label_bound`` bounds the labels. Two passes.
+    """
+
+    tag, name = "SufficientStatistics", "sufficient-statistics"
+    default_alpha: ClassVar[float] = 0.0
+
+    measures: ClassVar[str] = (
+        "expected excess of half the squared error that is due to noise and shrinkage, for rows that are equally long "
+        "in all directions and as long as row_norm allows, with residuals of half of label_bound"
+    )
+
+    def decide(self, public: Public, statement: Problem) -> Self:
+        problem = bounded_by(statement, self.name, ClipNorm)
+        reads(problem, self.name, All)
+        needs_delta(problem)
+        need(problem, "row_norm", "label_bound")
+        _check(problem, self.name)
+        if self.n_rounds not in (None, PASSES):
+            raise BudgetError(f"solver={self.name!r} always takes {PASSES} passes: leave out n_rounds={self.n_rounds}")
+        return self._with(public, problem, n_rounds=PASSES)
+
+    def lines(self) -> Sequence[Line]:
+        return [
+            Line("second moment", SymmetricGaussian(), self.moment, share=MOMENT_SHARE),
+            Line("gradient", Gaussian(), share=1 - MOMENT_SHARE),
+        ]
+
+    @property
+    def moment(self) -> SecondMomentSum:
+        """Of rows, constant feature and labels."""
+        row_norm, bound = self._bounds
+        scale = LABEL_SCALE * self._length / bound
+        return SecondMomentSum(
+            self.problem.n_features, row_norm, label_bound=bound, label_scale=scale, intercept=self.problem.intercept
+        )
+
+    def gradient(self, cut: float) -> GradientSum:
+        """Of the squared loss with residuals cut there, which is Huber's."""
+        row_norm, _ = self._bounds
+        return GradientSum(Huber(cut), row_norm, cut * self._length, self.problem.intercept)
+
+    def solution(self, oracle: Oracle, target: int | None) -> Vector:
+        return self._solved(oracle).point
+
+    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
+        found = self._solved(oracle)
+        error = float(np.sum(found.spread * found.moment)) / (2 * self.problem.n_rows)
+        return {"solutions": found.point[None], "expected_error": error}
+
+    def _solved(self, oracle: Oracle) -> Posterior:
+        problem, moment = self.problem, self.moment
+        row_norm, bound = self._bounds
+        slopes = np.ones(problem.n_parameters)
+        slopes[problem.n_features :] = 0.0
+        ridge = problem.strong_convexity * problem.n_rows * slopes
+        constant = (bound / problem.intercept) ** 2 * (1 - slopes) if problem.intercept else 0 * slopes
+        released = unpack_symmetric(oracle.ask("second moment"))
+        found = first_posterior(
+            released,
+            oracle.noise_std / math.sqrt(2),
+            moment.label_scale,
+            ridge,
+            (bound / row_norm) ** 2 * slopes,
+            constant,
+        )
+        cut = RESIDUALS * min(found.residuals(problem.n_rows), 2 * bound)
+        gradient = oracle.ask("gradient", oracle.visit(found.point), self.gradient(cut))
+        return improved(found, gradient + ridge * found.point, oracle.noise_std)
+
+    def expected_error(self, plan: Plan) -> float | None:
+        """The two steps in one direction of many."""
+        problem = self.problem
+        row_norm, bound = self._bounds
+        neighbours, d = problem.neighbours, problem.n_parameters
+        eigenvalue = problem.n_rows * row_norm**2 / problem.n_features
+        noise = plan["second moment"].mechanism.noise_std(self.moment.sensitivity(neighbours)) / math.sqrt(2)
+        spread = (bound / row_norm) ** 2
+        cut = RESIDUALS * bound / 2
+        later = plan["gradient"].mechanism.noise_std(self.gradient(cut).sensitivity(neighbours))
+        for std in (noise / self.moment.label_scale, later):
+            variance = std**2 + (ERROR_OF_MOMENT * noise) ** 2 * d * spread
+            spread = spread * variance / (eigenvalue**2 * spread + variance)
+        return d * eigenvalue * spread / (2 * problem.n_rows)
+
+    @property
+    def _bounds(self) -> tuple[float, float]:
+        assert self.problem.row_norm is not None and self.problem.label_bound is not None
+        return self.problem.row_norm, self.problem.label_bound
+
+    @property
+    def _length(self) -> float:
+        return math.hypot(self._bounds[0], self.problem.intercept)
+
+
+def sufficient_statistics_can(problem: Problem) -> bool:
+    """Whether the problem is one of them, with the bound that it takes."""
+    try:
+        _check(problem, "sufficient-statistics")
+    except BudgetError:
+        return False
+    return problem.label_bound is not None and problem.n_features <= MOST_FEATURES
+
+
+def _check(problem: Problem, solver: str) -> None:
+    if not isinstance(problem.loss, Squared) or problem.n_problems > 1:
+        raise BudgetError(
+            f"solver={solver!r} is for the squared loss, not for {problem.loss.name}: use solver='gradient'"
+        )
+    if problem.constraint is not None:
+        raise BudgetError(
+            f"solver={solver!r} minimises over all parameters: leave out the constraint, or use solver='gradient'"
+        )
+    penalty = problem.penalty
+    if penalty is not None and (not isinstance(penalty, ElasticNet) or penalty.l1_ratio != 0):
+        raise BudgetError(
+            f"solver={solver!r} takes a ridge penalty, ElasticNet(alpha) with l1_ratio=0, or none, got {penalty!r}; "
+            "use solver='gradient' for others"
+        )
+    if isinstance(problem.gradient, ClipNorm) and problem.gradient.clip_norm is not None:
+        raise BudgetError(
+            f"solver={solver!r} cuts residuals at a multiple of their released size and reads no "
+            f"clip_norm={problem.gradient.clip_norm:g}: leave it out, or use solver='gradient'"
+        )

@@ -1,0 +1,120 @@
+"""The filter: its steps, what it says of its own errors, and that it sees releases only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from dpdist.central.linear.newton import loss_curvature
+from dpdist.losses import Logistic
+from dpdist.solvers.filtered_newton import Curvature, Noisy, filtered_newton, updated_hessian
+from dpdist.solvers.loops import drive
+
+ROUNDS = ["gradient", *["hessian"] * 4, *["gradient"] * 3]
+
+
+def rows(n=4000, d=6, seed=0):
+    rng = np.random.default_rng(seed)
+    Z = np.column_stack([rng.normal(size=(n, d)) @ np.diag(0.9 ** np.arange(d)) / 3, np.full(n, 0.3)])
+    y = np.where(rng.random(n) < expit(Z[:, :d] @ rng.normal(0.0, 2.5, d) + 0.5), 1.0, -1.0)
+    return Z, y
+
+
+def solve(Z, y, noise, rng=None, rounds=ROUNDS, ridge=0.0):
+    """The filter with exact answers and Gaussian noise of that size."""
+    rng = rng or np.random.default_rng(1)
+    d = Z.shape[1]
+
+    def matrix(exact):
+        E = np.triu(rng.normal(0.0, noise, (d, d)), 1)
+        return Noisy(exact + E + E.T + np.diag(rng.normal(0.0, np.sqrt(2) * noise, d)), np.sqrt(2) * noise)
+
+    def answer(question):
+        u = Z @ question.point
+        if question.kind == "gradient":
+            return Noisy(-Z.T @ (y * expit(-y * u)) + rng.normal(0.0, noise, d), noise)
+        weights = expit(u) * expit(-u)
+        if question.kind == "hessian":
+            return matrix((Z * weights[:, None]).T @ Z)
+        return Noisy(np.array([weights.sum() + rng.normal(0.0, noise)]), noise)
+
+    loop = filtered_newton(
+        matrix(Z.T @ Z), loss_curvature(Logistic()), n_rows=len(Z), row_norm=1.0, constant=float(Z[0, -1]),
+        ridge=ridge, rounds=rounds, signal=1e3,
+    )  # fmt: skip
+    return drive(loop, answer)
+
+
+def minimiser(Z, y, ridge=0.0):
+    slopes = np.r_[np.ones(Z.shape[1] - 1), 0.0]
+
+    def objective(w):
+        value = np.logaddexp(0, -y * (Z @ w)).sum() + ridge / 2 * slopes @ w**2
+        return value, -Z.T @ (y * expit(-y * (Z @ w))) + ridge * slopes * w
+
+    return minimize(objective, np.zeros(Z.shape[1]), jac=True, method="BFGS", options={"gtol": 1e-6})
+
+
+@pytest.mark.parametrize("ridge", [0.0, 40.0])
+def test_without_noise_it_is_newton_s_method(ridge):
+    Z, y = rows()
+    found, best = solve(Z, y, 1e-6, ridge=ridge), minimiser(Z, y, ridge)
+    assert found.point == pytest.approx(best.x, abs=2e-3)
+    assert found.last_step < 1e-2 and found.excess < 1e-2
+
+
+def test_the_mean_curvature_will_do_with_more_rounds():
+    Z, y = rows()
+    found = solve(Z, y, 1e-6, rounds=["gradient", *["curvature"] * 25])
+    assert found.point == pytest.approx(minimiser(Z, y).x, abs=5e-2)
+
+
+def test_the_spread_it_states_is_the_spread_there_is():
+    Z, y = rows()
+    best, noise = minimiser(Z, y), 6.0
+    runs = [solve(Z, y, noise, np.random.default_rng(seed)) for seed in range(150)]
+    off = np.array([run.point - best.x for run in runs])
+    H = runs[0].hessian
+    measured = np.mean([v @ H @ v for v in off - off.mean(axis=0)])
+    stated = np.mean([np.sum(run.hessian * run.noise) for run in runs])
+    assert 0.6 < measured / stated < 1.6
+    assert np.mean([run.excess for run in runs]) > 0.3 * np.mean([v @ H @ v for v in off]) / 2
+
+
+@pytest.mark.parametrize("noise", [1e-9, 1e-3, 1.0])
+def test_copies_of_a_column_and_next_to_no_noise_leave_everything_solvable(noise):
+    Z, y = rows(n=3000)
+    Z[:, 1] = Z[:, 0]
+    Z[:, 2] = 0.0
+    found = solve(Z, y, noise)
+    assert np.isfinite(found.point).all() and np.isfinite(found.excess)
+    best = minimiser(Z, y, ridge=1e-6).fun
+    assert np.logaddexp(0, -y * (Z @ found.point)).sum() < best + 1 + 40 * noise
+
+
+def test_noise_without_signal_moves_nothing_far():
+    """Wilder noise than there are rows: the answer stays at the prior's scale whatever is drawn."""
+    Z, y = rows(n=200)
+    for seed in range(20):
+        u = Z @ solve(Z, y, 1e5, np.random.default_rng(seed)).point
+        assert np.sqrt(np.mean(u**2)) < 30
+
+
+def test_a_hessian_of_pure_noise_changes_a_former_one_little():
+    rng, d, noise = np.random.default_rng(2), 60, 1.0
+    before = 100 * np.eye(d)
+    E = np.triu(rng.normal(0.0, noise, (d, d)), 1)
+    found = updated_hessian(before, 50 * np.eye(d) + E + E.T, noise)
+    assert np.linalg.norm(found - 50 * np.eye(d)) < 0.5 * np.linalg.norm(E + E.T)
+    assert np.linalg.eigvalsh(updated_hessian(before, -1e6 * np.eye(d), noise)).min() > 0
+
+
+def test_linearised_margins_saturate_and_are_inverted():
+    curvature = loss_curvature(Logistic())
+    assert curvature.at_zero == 0.25
+    assert curvature.average(0.0) == pytest.approx(0.25) and curvature.average(3.0) < 0.12
+    for margins in (0.1, 1.0, 2.5):
+        assert curvature.margins(curvature.linearised(margins)) == pytest.approx(margins, rel=1e-2)
+    assert curvature.margins(1e9) < 8 and Curvature(1.0, lambda s: 1.0).margins(3.0) == pytest.approx(3.0)
