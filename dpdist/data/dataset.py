@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import zarr
 
 from dpdist.data.dataset_schema import ATTRIBUTE, ArraySpec, RowOrder, Schema, new_id
 from dpdist.data.folds import Fold, split_slots
@@ -22,10 +21,11 @@ from dpdist.data.sources import (
     verify_rows,
     zarr_arrays,
 )
-from dpdist.data.stores import Location, from_store, open_to_read, shown, zarr_arguments
+from dpdist.data.stored import Stored, check_unchanged, keep_id, row_arrays
+from dpdist.data.stores import Location, shown
 from dpdist.data.units import ROWS
 from dpdist.data.writing import Compression, ForwardReader, write_group
-from dpdist.errors import DataError, DataUnavailable, MissingBound
+from dpdist.errors import DataError, MissingBound
 from dpdist.html import card, facts, records
 from dpdist.privacy.budget import Neighbours
 
@@ -105,7 +105,7 @@ class Dataset:
         found = zarr_arrays(group, shown(group))
         attributes = group.attrs.get(ATTRIBUTE)
         known = None if attributes is None else Schema.from_attributes(attributes, shown(group))
-        names = list(arrays) if arrays is not None else list(known.arrays) if known else _row_arrays(found)
+        names = list(arrays) if arrays is not None else list(known.arrays) if known else row_arrays(found)
         missing = [name for name in names if name not in found]
         if missing:
             raise DataError(f"no arrays {missing} in {shown(group)}; it holds {sorted(found)}")
@@ -114,10 +114,10 @@ class Dataset:
         specs = {name: source.spec for name, source in sources.items()}
         if known is None:
             schema = Schema(id=new_id() if dataset_id is None else dataset_id, arrays=specs, account=account)
-            schema = _keep_id(Stored(store, storage_options), schema, must=dataset_id is None)
+            schema = keep_id(Stored(store, storage_options), schema, must=dataset_id is None)
         else:
             schema = replace(known, arrays=specs)
-            _check_unchanged(known, schema, dataset_id, account, shown(group))
+            check_unchanged(known, schema, dataset_id, account, shown(group))
         return cls(sources, schema, shown(group), stored=Stored(store, storage_options))
 
     @classmethod
@@ -348,88 +348,3 @@ class Dataset:
             for name, spec in schema.arrays.items()
         ]
         return card(f"Dataset {self.id}", facts(public, "Public description"), records(arrays, "Arrays"))
-
-
-@dataclass(frozen=True)
-class Stored:
-    """Where a dataset is stored: a path, a URL, a zarr store or a zarr group, and the options that belong to it."""
-
-    store: Location
-    options: dict[str, Any] | None
-
-    def read(self) -> zarr.Group:
-        """Open the group as it is now, to read it; `DataError` where there is none."""
-        try:
-            if isinstance(self.store, zarr.Group):
-                place = self.store.store_path
-                return from_store(lambda: zarr.open_group(place, mode="r"), f"{shown(self.store)} cannot be read")
-            return open_to_read(self.store, self.options)
-        except DataError:
-            raise
-        except Exception as error:
-            problem = type(error).__name__
-        raise DataError(
-            f"cannot open a Zarr group at {shown(self.store)} ({problem}); expected a group that holds the arrays, not "
-            "a single array. Check the path, the permissions and the storage options."
-        )
-
-    def write(self, name: str, value: Mapping[str, Any]) -> None:
-        """Set one attribute of the group as it is now; raises whatever the store raises, once it was waited for."""
-
-        def work() -> None:
-            if isinstance(self.store, zarr.Group):
-                group = zarr.open_group(self.store.store_path, mode="r+")
-            else:
-                group = zarr.open_group(**zarr_arguments(self.store, self.options), mode="r+")
-            group.update_attributes({name: dict(value)})
-
-        from_store(work, "nothing can be written to the store")
-
-
-def _row_arrays(found: Mapping[str, zarr.Array]) -> list[str]:
-    """Drop scalars and dimension coordinates (named like their only dimension): they label axes, not rows."""
-    names = []
-    for name, array in sorted(found.items()):
-        dimensions: Any = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
-        if array.ndim > 0 and list(dimensions or ()) != [name]:
-            names.append(name)
-    return names
-
-
-def _keep_id(stored: Stored, schema: Schema, must: bool) -> Schema:
-    """Write the id into a store without one, so that the next opening finds it; refuse if it ``must`` be but can't."""
-    try:
-        stored.write(ATTRIBUTE, schema.to_attributes())
-        # Read again: of two processes that open the store for the first time, the last writer's id holds.
-        written = stored.read().attrs.get(ATTRIBUTE)
-    except DataUnavailable:
-        raise
-    except Exception as error:
-        problem = str(error) if isinstance(error, DataError) else type(error).__name__
-    else:
-        return Schema.from_attributes(written, shown(stored.store))
-    if not must:
-        return schema
-    raise DataError(
-        f"the store {shown(stored.store)} has no dataset id and none can be written to it ({problem}). The privacy "
-        "ledger needs a stable id: pass dataset_id=..., the same one every time, or open the dataset once with write "
-        "access."
-    )
-
-
-def _check_unchanged(known: Schema, schema: Schema, dataset_id: str | None, account: str | None, location: str) -> None:
-    if dataset_id not in (None, known.id):
-        raise DataError(
-            f"the dataset at {location} already has the id {known.id!r}, not {dataset_id!r}; leave dataset_id out"
-        )
-    if account not in (None, known.pays_from):
-        raise DataError(
-            f"the dataset at {location} pays from the account {known.pays_from!r}, not {account!r}; leave account out: "
-            "what was spent stays where it is"
-        )
-    changed = [name for name, spec in schema.arrays.items() if known.arrays.get(name, spec) != spec]
-    if changed or known.n_rows != schema.n_rows:
-        raise DataError(
-            f"the arrays at {location} are not those the dataset id was given to (changed: {changed or 'row count'}). "
-            "Restore them, or write the new rows to a new dataset with an id of its own."
-        )

@@ -19,7 +19,6 @@ and what is refused because something of it was lost: `dpdist.privacy.ledger.pai
 from __future__ import annotations
 
 import hashlib
-import itertools
 import logging
 import os
 import secrets
@@ -37,7 +36,7 @@ from dpdist.data import Dataset, Fold
 from dpdist.engine import progress
 from dpdist.engine.checks import check_asked, check_plannable
 from dpdist.engine.memory import DatasetMemory
-from dpdist.engine.pieces import cut, pieces_of
+from dpdist.engine.pieces import aligned, cut, pieces_of
 from dpdist.engine.query import Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.shards import Prepare, Round, ShardPlan
@@ -310,7 +309,7 @@ class Coordinator:
 
     def _shard_plans(self, workers: Workers) -> list[tuple[ShardPlan, dict[str, list[Any]]]]:
         """Deal the partitions to one shard per worker thread, in turn, so that a fold reaches all of them."""
-        partitions = _aligned(self.dataset.partitions, self._align)
+        partitions = aligned(self.dataset.partitions, self._align)
         if all(item.mechanism.reported is not None for item in self._planned().items):
             partitions = cut(partitions, self._align, workers.n_threads)
         self._ranges = partitions
@@ -397,12 +396,3 @@ class Coordinator:
 def _parts_of(fold: Fold) -> int:
     """How many folds there are in the split of one."""
     return int(fold.split_id.rpartition("-")[2])
-
-
-def _aligned(partitions: Sequence[tuple[int, int]], align: int) -> list[tuple[int, int]]:
-    """The partitions with their inner borders moved down to multiples of ``align``."""
-    if align == 1:
-        return list(partitions)
-    n = max(stop for _, stop in partitions)
-    edges = sorted({start - start % align for start, _ in partitions} | {n})
-    return list(itertools.pairwise(edges))

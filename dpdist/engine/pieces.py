@@ -1,4 +1,4 @@
-"""Long rounds in pieces, so that there is something to tell while they last.
+"""Ranges of rows: aligned to what is read together, and long rounds in pieces, to have something to tell meanwhile.
 
 Everything here is a function of public numbers (rows, partitions, worker threads), so that what is told between the
 pieces tells nothing about the rows.
@@ -15,6 +15,15 @@ Range = tuple[int, int]
 PIECES = 20
 LONG = 2**20
 """Rounds over more rows than this are asked in pieces."""
+
+
+def aligned(partitions: Sequence[Range], align: int) -> list[Range]:
+    """The partitions with their inner borders moved down to multiples of ``align``."""
+    if align == 1:
+        return list(partitions)
+    n = max(stop for _, stop in partitions)
+    edges = sorted({start - start % align for start, _ in partitions} | {n})
+    return list(itertools.pairwise(edges))
 
 
 def cut(ranges: Sequence[Range], align: int, n_threads: int) -> list[Range]:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from dpdist import Budget, Dataset, Ledger
-from dpdist.engine.coordinator import Coordinator, _aligned
+from dpdist.engine.coordinator import Coordinator
+from dpdist.engine.pieces import aligned
 from dpdist.errors import BudgetError, BudgetExceeded, DataError, Fenced, LedgerError
 from dpdist.losses import Logistic
 from dpdist.privacy.accounting.plan import Item
@@ -248,7 +249,7 @@ def test_a_bound_per_coordinate_grows_with_their_number_in_a_smaller_norm():
 def test_ranges_can_be_aligned(coordinate, rows, align, tmp_path):
     """Whatever the partitions, the sums are the same, and no range begins between two multiples."""
     dataset = Dataset.from_arrays(tmp_path / "rows.zarr", partition_rows=777, **rows)
-    edges = _aligned(dataset.partitions, align)
+    edges = aligned(dataset.partitions, align)
     assert edges[0][0] == 0 and edges[-1][1] == dataset.n_rows and all(a[1] == b[0] for a, b in pairwise(edges))
     assert all(start % align == 0 for start, _ in edges)
     with coordinate(dataset, random_state=0, align=align) as run, coordinate(dataset, random_state=0) as usual:

@@ -30,7 +30,8 @@ from dpdist.kernels.moments import unpack_symmetric
 from dpdist.kernels.packed import packed_size
 from dpdist.local.linear.links import IDENTITY, LARGEST_LABEL, Link
 from dpdist.local.randomisers.scalars import GaussianScalar, OneBit, best_scalar
-from dpdist.local.sparse.rounds import LINK_MODES, General, SparseMethod, SparseProblem
+from dpdist.local.sparse.rounds import SparseMethod
+from dpdist.local.sparse.sparse_statement import LINK_MODES, General, SparseProblem
 from dpdist.local.statistics.residuals import LinkMode
 from dpdist.local.survey.protocol import Domain, LocalProtocol, Randomiser, Statistic
 from dpdist.local.survey.reports import Reports

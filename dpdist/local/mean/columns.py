@@ -30,7 +30,8 @@ from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.parameters import check_between, check_bound, check_count, choice
 from dpdist.local.local_estimator import LocalEstimator
-from dpdist.local.mean.mean_methods import DOMAINS, METHODS, GaussianReports, MeanMethod, Records, automatic
+from dpdist.local.mean.mean_methods import METHODS, GaussianReports, MeanMethod, automatic
+from dpdist.local.mean.mean_statement import DOMAINS, Records
 from dpdist.local.survey.levels import check_levels
 from dpdist.method import Method, Public
 from dpdist.privacy.budget import Budget

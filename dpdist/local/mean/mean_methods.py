@@ -11,9 +11,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.errors import BudgetError, MissingBound
-from dpdist.estimators.parameters import BOUNDS, check_between, check_bound, check_count
+from dpdist.errors import BudgetError
+from dpdist.estimators.parameters import check_between, check_bound, check_count
 from dpdist.local.local_method import LocalMethod, line_of
+from dpdist.local.mean.mean_statement import Records
 from dpdist.local.mean.small_l1_norm import Projected, denoise, n_projections
 from dpdist.local.randomisers.coordinates import Reporter, SampleCoordinates
 from dpdist.local.randomisers.scalars import GaussianScalar, Hybrid, LaplaceScalar, OneBit, Piecewise
@@ -21,35 +22,9 @@ from dpdist.local.randomisers.vectors import GaussianVector, Hemisphere, PrivUni
 from dpdist.local.statistics.bounded_values import Ball, Box, Truncated, TruncatedVector
 from dpdist.local.survey.levels import Leveled, Levels
 from dpdist.local.survey.protocol import LocalProtocol, Randomiser, Statistic
-from dpdist.method import DECIDED, Noted, Oracle, Public, Vector, by_name
+from dpdist.method import DECIDED, Oracle, Public, Vector, by_name
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.solvers.robust import median_select
-
-
-@dataclass(frozen=True)
-class Records(Noted):
-    """What a user of `Mean` states about the records; see there.
-
-    ``method`` is not part of it, the rest is.
-    """
-
-    tag: ClassVar[str] = "Records"
-
-    domain: str
-    low: float | None = None
-    high: float | None = None
-    radius: float | None = None
-    l1_radius: float | None = None
-    second_moment: float | None = None
-    n_groups: int = 1
-    levels: tuple[float, ...] = ()
-
-    def need(self, name: str) -> float:
-        """A bound that has to be given."""
-        value = getattr(self, name)
-        if value is None:
-            raise MissingBound(f"{name} is missing: {HELP[name]}")
-        return float(value)
 
 
 @dataclass(frozen=True)
@@ -357,7 +332,6 @@ METHODS = by_name(
     NormalCapOrRest, CapOrRest, HalfSphere, Direct, ProjectedReports, GaussianProjected
 )  # fmt: skip
 """Laws of the reports, by name."""
-DOMAINS = ("interval", "box", "l2", "l1", "heavy-tailed")
 REASONS = {
     "sample-coordinates": "a few coordinates with much epsilon have less noise than all with little",
     "direct": "a report of all coordinates is more exact than one of projections, for the same guarantee",
@@ -368,8 +342,6 @@ FIRST: Mapping[str, type[MeanMethod]] = {
     "l1": Direct,
     "heavy-tailed": HybridReports,
 }
-RANGE = "pass the public range of a feature; what lies outside is moved to its ends"
-RADIUS = "pass a public bound of the l2 norm of a record; longer ones are scaled down to it"
 
 
 def automatic(domain: str, n_features: int, epsilon: float) -> MeanMethod:
@@ -393,13 +365,3 @@ def _noise(protocol: LocalProtocol, total: NDArray[np.float64], n_rows: int) -> 
     if isinstance(protocol.randomiser, Levels):
         return float(1 / math.sqrt(max(protocol.randomiser.weights(total).sum(), 1e-300)))
     return protocol.noise_std / math.sqrt(n_rows)
-
-
-HELP = {
-    "low": RANGE,
-    "high": RANGE,
-    "radius": RADIUS,
-    "l1_radius": "pass a public bound of the l1 norm of the mean",
-    "second_moment": BOUNDS["second_moment"],
-}
-"""What each public number is, for whoever forgot it."""

@@ -27,15 +27,15 @@ from numpy.typing import NDArray
 from dpdist.constraints import hard_threshold
 from dpdist.errors import BudgetError
 from dpdist.estimators.parameters import check_count, choice
-from dpdist.local.linear.links import IDENTITY, Link
 from dpdist.local.local_method import LocalMethod
 from dpdist.local.randomisers.coordinates import SampleCoordinates
 from dpdist.local.randomisers.scalars import Reporter
 from dpdist.local.randomisers.vectors import GaussianVector, Hemisphere, best_vector
+from dpdist.local.sparse.sparse_statement import LINK_MODES, SparseProblem
 from dpdist.local.statistics.residuals import BallResiduals, BoxResiduals, LinkMode, Selected, selection
 from dpdist.local.statistics.second_moments import JointStatistics
 from dpdist.local.survey.protocol import LocalProtocol, Randomiser, Statistic
-from dpdist.method import DECIDED, Choice, Noted, Oracle, Public
+from dpdist.method import DECIDED, Oracle, Public
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.solvers.sparse import in_ball, sparse_from_statistics
 from dpdist.solvers.spectral import psd_floor
@@ -49,104 +49,10 @@ WIDTHS = 2.5
 """Where entries of dense features are cut, in standard deviations, if they are reported one by one."""
 ONE_BIT_UP_TO = 1.2
 """Signs are as good as any report then, and half as long; they are better where values are -1 or 1."""
-ROW_SLACK = 1.1
-"""Rows of d features of mean square 1 are longer than this times sqrt(d) only rarely."""
 SELECTED_SLACK = 1.5
 """The same for a few features: sqrt(s) plus this, about two standard deviations of their norm."""
 FLOOR_SHARE = 0.5
 """Part of the public bound of the smallest eigenvalue at which estimated second moments are floored."""
-
-
-LINK_MODES = ("invert", "gradient")
-
-
-@dataclass(frozen=True)
-class Design(Choice):
-    """What is known of the features of a row, which have a mean square of about 1."""
-
-    parameter = "design"
-
-
-class Sign(Design):
-    """Features that are -1 or 1, independent and fair."""
-
-    tag, name = "Sign", "sign"
-
-
-@dataclass(frozen=True)
-class Isotropic(Design):
-    """Features that are dense and uncorrelated."""
-
-    tag, name = "Isotropic", "isotropic"
-
-
-@dataclass(frozen=True)
-class General(Design):
-    """Features that are correlated.
-
-    Parameters
-    ----------
-    eigenvalues : (low, high)
-        Public bounds of the eigenvalues of ``E x x'``.
-    covariance : array, optional
-        ``E x x'``, where it is public.
-    """
-
-    tag, name = "General", "general"
-
-    eigenvalues: tuple[float, float] = (0.5, 2.0)
-    covariance: Any = None
-
-
-@dataclass(frozen=True)
-class SparseProblem(Noted):
-    """What a user of `dpdist.local.sparse.sparse_regression.SparseRegression` states; the fields are its parameters."""
-
-    tag: ClassVar[str] = "SparseProblem"
-
-    n_features: int
-    n_nonzero: int
-    noise_bound: float
-    radius: float = 1.0
-    design: Design = Isotropic()
-    link: Link = IDENTITY
-    feature_bound: float | None = None
-    row_norm: float | None = None
-    label_bound: float | None = None
-    label_moment: tuple[float, float] | None = None
-
-    @property
-    def sign(self) -> bool:
-        """Whether features are -1 or 1, at random."""
-        return isinstance(self.design, Sign)
-
-    @property
-    def eigenvalues(self) -> tuple[float, float]:
-        """Bounds of those of ``E x x'``."""
-        low, high = self.design.eigenvalues if isinstance(self.design, General) else General().eigenvalues
-        return float(low), float(high)
-
-    @property
-    def covariance(self) -> Vector | None:
-        """``E x x'``, where it is public and not the identity."""
-        known = self.design.covariance if isinstance(self.design, General) else None
-        return None if known is None else np.asarray(known, dtype=np.float64)
-
-    @property
-    def inverse_covariance(self) -> Vector | None:
-        """None for the identity."""
-        return None if self.covariance is None else np.asarray(np.linalg.inv(self.covariance), dtype=np.float64)
-
-    @property
-    def unknown(self) -> bool:
-        """Whether features are correlated in a way that nobody knows."""
-        return isinstance(self.design, General) and self.covariance is None
-
-    def norm_of_rows(self, slack: float = ROW_SLACK) -> float:
-        """Where rows are scaled down to."""
-        if self.row_norm is not None:
-            return self.row_norm
-        return math.sqrt(self.n_features) * (1.0 if self.sign else slack)
 
 
 @dataclass(frozen=True)

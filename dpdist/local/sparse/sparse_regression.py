@@ -44,18 +44,8 @@ from dpdist.estimators.parameters import choice as one_of
 from dpdist.local.linear.label_private import LabelLasso, LabelThresholding
 from dpdist.local.linear.links import LINKS, Link
 from dpdist.local.local_estimator import LocalEstimator
-from dpdist.local.sparse.rounds import (
-    Design,
-    General,
-    Isotropic,
-    IterativeThresholding,
-    Marginal,
-    Sign,
-    SparseMethod,
-    SparseProblem,
-    TwoPhase,
-    automatic,
-)
+from dpdist.local.sparse.rounds import IterativeThresholding, Marginal, SparseMethod, TwoPhase, automatic
+from dpdist.local.sparse.sparse_statement import Design, General, Isotropic, Sign, SparseProblem
 from dpdist.local.sparse.statistics import FromStatistics, WithPublicDesign
 from dpdist.local.survey.reports import FIDELITIES
 from dpdist.method import Method, Public, by_name

@@ -25,7 +25,8 @@ from dpdist.errors import BudgetError
 from dpdist.estimators.parameters import check_between
 from dpdist.kernels.bounded_rows import bounded_rows
 from dpdist.local.randomisers.vectors import GaussianVector
-from dpdist.local.sparse.rounds import FLOOR_SHARE, SparseMethod, SparseProblem, unit_std
+from dpdist.local.sparse.rounds import FLOOR_SHARE, SparseMethod, unit_std
+from dpdist.local.sparse.sparse_statement import SparseProblem
 from dpdist.local.statistics.residuals import BallResiduals
 from dpdist.local.statistics.second_moments import JointStatistics
 from dpdist.local.survey.protocol import LocalProtocol

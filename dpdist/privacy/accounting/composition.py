@@ -51,44 +51,64 @@ def accountants(releases: Sequence[Releases], delta: float, neighbours: Neighbou
         raise BudgetError("there is nothing to compose: give at least one release")
     kinds = {c.cost.kind for c in releases}
     sampled = [c for c in releases if c.sampling is not None]
-    sampled_kinds = {c.cost.kind for c in sampled}
-    fixed = any(isinstance(c.sampling, FixedSize) for c in sampled)
-    poisson = any(isinstance(c.sampling, Poisson) for c in sampled)
-    replace = neighbours is Neighbours.REPLACE_ONE
-    if fixed and not replace:
+    if neighbours is not Neighbours.REPLACE_ONE and any(isinstance(c.sampling, FixedSize) for c in sampled):
         raise BudgetError(
             "a fixed-size sample needs REPLACE_ONE (n is public); use a Poisson sample under ADD_OR_REMOVE_ONE; "
             + SUPPORTED
         )
-    all_pure = all(math.isfinite(c.cost.epsilon) for c in releases)
+    pure = all(math.isfinite(c.cost.epsilon) for c in releases)
     if delta == 0:
-        if all_pure:
-            return ("pure",)
-        raise BudgetError(
-            f"delta = 0, but {' and '.join(sorted(kinds & NOT_PURE))} noise has no pure epsilon: Gaussian "
-            "noise needs delta > 0 (1e-6, say); Laplace, DiscreteLaplace and the selections do not"
-        )
+        return _without_delta(kinds, pure)
     if "approximate" in kinds:
         return _basic(releases, kinds, delta)
     if kinds == {"gaussian"} and not sampled:
         return ("gdp",)
-    found = ["pure"] if all_pure else []
+    found = ["pure"] if pure else []
     if not sampled and "gaussian" in kinds and "zcdp" not in kinds:
         found.append("gdp+pure")
-    pld_kinds = {"gaussian", "laplace", "pure"} | ({"bounded-range"} if sampled else set())
-    pld_samples = {"gaussian"} if replace else {"gaussian", "laplace"}
     if not sampled and not kinds & {"laplace", "pure"}:
         found.append("zcdp")
-    elif kinds <= pld_kinds and sampled_kinds <= pld_samples and not fixed and delta >= 10 * fft_delta(releases):
+    elif _has_loss_distributions(releases, kinds, delta, neighbours):
         found.append("pld")
-    elif not sampled or (sampled_kinds == {"gaussian"} and not (poisson and replace)):
+    elif not sampled or _has_renyi_curves(sampled, neighbours):
         found.append("rdp")
     if not found:
         raise BudgetError(
-            f"no accountant composes {sorted(kinds)} with {sorted(sampled_kinds)} on samples under {neighbours.value} "
-            f"at delta = {delta:g} (PLD needs delta >= {10 * fft_delta(releases):.2g}); {SUPPORTED}"
+            f"no accountant composes {sorted(kinds)} with {sorted({c.cost.kind for c in sampled})} on samples under "
+            f"{neighbours.value} at delta = {delta:g} (PLD needs delta >= {10 * fft_delta(releases):.2g}); {SUPPORTED}"
         )
     return tuple(found)
+
+
+def _without_delta(kinds: Set[str], pure: bool) -> tuple[str, ...]:
+    """The accountant at delta = 0."""
+    if pure:
+        return ("pure",)
+    raise BudgetError(
+        f"delta = 0, but {' and '.join(sorted(kinds & NOT_PURE))} noise has no pure epsilon: Gaussian "
+        "noise needs delta > 0 (1e-6, say); Laplace, DiscreteLaplace and the selections do not"
+    )
+
+
+def _has_loss_distributions(
+    releases: Sequence[Releases], kinds: Set[str], delta: float, neighbours: Neighbours
+) -> bool:
+    """Whether every release has a privacy loss distribution, and delta is above what their convolution gets wrong."""
+    sampled = [c for c in releases if c.sampling is not None]
+    known = {"gaussian", "laplace", "pure"} | ({"bounded-range"} if sampled else set())
+    on_samples = {"gaussian"} if neighbours is Neighbours.REPLACE_ONE else {"gaussian", "laplace"}
+    return (
+        kinds <= known
+        and {c.cost.kind for c in sampled} <= on_samples
+        and not any(isinstance(c.sampling, FixedSize) for c in sampled)
+        and delta >= 10 * fft_delta(releases)
+    )
+
+
+def _has_renyi_curves(sampled: Sequence[Releases], neighbours: Neighbours) -> bool:
+    """Whether what is sampled has Renyi curves: Gaussian noise, but not on Poisson samples under replace-one."""
+    poisson = any(isinstance(c.sampling, Poisson) for c in sampled)
+    return {c.cost.kind for c in sampled} == {"gaussian"} and not (poisson and neighbours is Neighbours.REPLACE_ONE)
 
 
 def _basic(releases: Sequence[Releases], kinds: Set[str], delta: float) -> tuple[str, ...]:

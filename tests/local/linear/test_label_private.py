@@ -19,7 +19,7 @@ from dpdist.local.linear import label_private
 from dpdist.local.linear.label_private import Label, LabelLasso, LabelPasses, LabelThresholding
 from dpdist.local.linear.links import Wave
 from dpdist.local.randomisers.scalars import OneBit
-from dpdist.local.sparse.rounds import General
+from dpdist.local.sparse.sparse_statement import General
 from dpdist.local.survey.reports import Reports
 from dpdist.privacy.accounting.closed_forms import gdp_epsilon
 from dpdist.privacy.accounting.plan import Item

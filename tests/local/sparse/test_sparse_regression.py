@@ -16,7 +16,8 @@ from dpdist.local import SparseRegression, simulate
 from dpdist.local.linear.label_private import LabelThresholding
 from dpdist.local.linear.links import Wave
 from dpdist.local.randomisers.vectors import GaussianVector, best_vector
-from dpdist.local.sparse.rounds import General, IterativeThresholding, Marginal, TwoPhase
+from dpdist.local.sparse.rounds import IterativeThresholding, Marginal, TwoPhase
+from dpdist.local.sparse.sparse_statement import General
 from dpdist.local.sparse.statistics import FromStatistics, WithPublicDesign
 from dpdist.local.statistics.residuals import BallResiduals, BoxResiduals, Selected, selection
 from dpdist.local.statistics.second_moments import JointStatistics

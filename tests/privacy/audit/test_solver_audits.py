@@ -99,7 +99,7 @@ def test_a_second_noise_on_retry_is_caught(monkeypatch):
     monkeypatch.setattr(RunJournal, "put_within", lambda self, db, release_id, value: value)
     with pytest.raises(Forgotten, match="has been drawn, and its value is missing"):
         audit(retried, 250)  # the ledger knows
-    monkeypatch.setattr("dpdist.privacy.ledger.ledger.check_uncommitted", lambda db, release: None)
+    monkeypatch.setattr("dpdist.privacy.ledger.writer.check_uncommitted", lambda db, release: None)
     assert audit(retried, 250).mu_lower > gdp_mu(EPSILON, DELTA)
 
 
