@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpdist.kernels.sampled_coordinates import distinct_coordinates, sampled_sum
-from dpdist.kernels.scalar_reports import cell_law, mixed_law, scalar_reports, sign_law
+from dpdist.kernels.scalar_reports import CELLS, cell_law, mixed_law, scalar_reports, sign_law
 
 
 def floyd(words, size):
@@ -39,6 +39,13 @@ def test_sums_are_those_of_the_reports_one_by_one(law, k):
     values = rng.choice([-1.0, 1.0, 0.0, -0.0, 5e-324, 0.3, -1 / 3, 1 - 2**-53, 1.5, -1.2], (n, k))
     words = rng.integers(0, 2**64, (n, k), dtype=np.uint64)
     words[0], words[1] = 0, 2**64 - 1
+    if law.band:  # the first cells on either side of the band
+        rest = CELLS - law.band
+        values[2:4] = 0.3
+        start = rest // 2 + round(0.3 * (rest // 2))
+        words[2], words[3] = (
+            (law.signs + law.band * law.inside + cell * law.outside) << 2 for cell in (start, start - 1)
+        )
     for m in (0, 1, n):
         total = np.arange(2 * d)
         sampled_sum(drawn[:m], values[:m], words[:m], *law, total)
