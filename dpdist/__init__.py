@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from dpdist.privacy.guarantee import Guarantee
     from dpdist.privacy.ledger.ledger import Ledger
 
+    __version__: str
+
 __all__ = [
     "Budget",
     "Coordinator",
@@ -48,6 +50,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("dpdist")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME_OF[name]), name)

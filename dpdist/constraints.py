@@ -43,7 +43,11 @@ class Penalty(Protocol):
 
 
 class SmoothPenalty(Protocol):
-    """A smooth function added to the mean loss, convex or not: public, hence free and never in a sensitivity."""
+    """A smooth function added to the mean loss, convex or not: public, hence free and never in a sensitivity.
+
+    One whose range of curvature holds on a ball around 0 only says so by its ``radius``; the constraint then has to
+    keep the coefficients in there.
+    """
 
     @property
     def curvature_range(self) -> tuple[float, float]:

@@ -34,6 +34,8 @@ CLIENT: dict[str, Any] = {
     "read_timeout": timedelta(seconds=10),  # without a word
     "connect_timeout": timedelta(seconds=3),
 }
+PAGE = 1000
+"""So many keys are listed at a time."""
 _METADATA = "169.254."
 """Where a machine of a cloud finds its role; obstore asks there when it was given nothing else."""
 
@@ -76,13 +78,6 @@ def object_store(url: str, options: dict[str, Any] | None = None) -> Any:
     )
 
 
-def zarr_objects(url: str, options: dict[str, Any] | None = None) -> Any:
-    """The same as a Zarr store."""
-    from zarr.storage import ObjectStore
-
-    return ObjectStore(object_store(url, options))
-
-
 class StoreError(DpdistError):
     """A store that cannot be used: in words why and what to do, without what the store said, which may quote secrets.
 
@@ -98,6 +93,22 @@ class StoreError(DpdistError):
 
 class StoreUnavailable(StoreError, Unavailable):
     """A store that was away for longer than it is waited for."""
+
+
+class Interposed(Exception):
+    """Something between here and the store answered in its place, such as a page that asks to log in to a network."""
+
+
+def from_the_store(key: str, answer: Any) -> Any:
+    """An answer of obstore to a request for an object, if it is one of a store.
+
+    Every store says an object's tag or when it was made, and none calls what is no page ``text/html``.
+    """
+    untagged = answer.meta["e_tag"] is None and answer.meta["last_modified"].timestamp() == 0
+    kind = str(answer.attributes.get("Content-Type", ""))
+    if untagged or (kind.startswith("text/html") and not key.endswith(".html")):
+        raise Interposed
+    return answer
 
 
 def patiently(work: Callable[[], Result]) -> Result:
@@ -140,7 +151,7 @@ class Objects:
     def get(self, key: str) -> bytes | None:
         """What an object holds; None if there is none."""
         try:
-            return patiently(lambda: bytes(self._store.get(key).bytes()))
+            return patiently(lambda: bytes(from_the_store(key, self._store.get(key)).bytes()))
         except FileNotFoundError:
             return None
 
@@ -189,7 +200,13 @@ class Objects:
 
         def keys() -> list[str]:
             pages = self._store.list(folder, offset=after)
-            return list(islice((entry["path"] for page in pages for entry in page), most))
+            found = list(islice((entry["path"] for page in pages for entry in page), most))
+            if len(found) % PAGE == 0 and len(found) != most:
+                # a page of something else would pass for an empty one: a store does not have what nobody made
+                with contextlib.suppress(FileNotFoundError):
+                    self._store.head(f"nothing-{secrets.token_hex(8)}")
+                    raise Interposed
+            return found
 
         return _in_bucket(keys)
 
@@ -216,13 +233,19 @@ def _no_bucket() -> StoreError:
 
 def _problem(error: Exception) -> StoreError | None:
     """In words, what obstore raised; listing has no kinds of errors, only the server's status."""
+    if isinstance(error, Interposed):
+        return StoreUnavailable(
+            "something else answers in place of the store",
+            "check the endpoint in the environment, and whether the network asks to log in",
+        )
     if isinstance(error, FileNotFoundError) or not type(error).__module__.startswith("obstore"):
         return None
     kind, said = type(error).__name__, str(error)
     found = re.search(r"status code: (\d{3})", said)
     status = int(found[1]) if found else None
-    if status is None:  # the latter: of an answer that was cut off, something else came as the rest
-        transient = "HTTP error:" in said or "Content-Range header not present" in said
+    if status is None:  # the others: something else came as the rest of an answer, or in place of one
+        strange = ("Content-Range header not present", "Header missing from response", "Got invalid")
+        transient = "HTTP error:" in said or any(words in said for words in strange)
     else:  # those of 520 and more are what networks in front of a store say when they do not reach it
         transient = status in (408, 425, 429, 500, 502, 503, 504) or status >= 520
     if _METADATA in said and not (transient and status):

@@ -17,7 +17,7 @@ from dpdist.jobs.run import run_job
 from dpdist.runs.storage import result_store
 from tests.s3 import Faults
 
-KINDS = ("refused", "503", "cut")
+KINDS = ("refused", "503", "cut", "page")
 MOMENTS = ("opening", "loading", "round", "journal", "results")
 N_ROUNDS = 4
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 KEY, SECRET, BUCKET = "testkey", "testsecret", "dpdist"
+PAGE = b"<!DOCTYPE html><html><head><title>Log in</title></head><body>Welcome to this network.</body></html>"
 
 
 class S3Server:
@@ -74,7 +75,8 @@ class Faults(http.server.ThreadingHTTPServer):
 
     ``spoil(method, path)`` gives None, "503", "late 503" (after the server has done what was asked), "slow", "cut"
     (half of the answer, then the connection ends), "short" (half of the body as if that were all), "end" (the
-    connection ends, and the server hears of nothing) or "silent" (the same, after a minute).
+    connection ends, and the server hears of nothing), "silent" (the same, after a minute) or "page" (200 and a page
+    that asks to log in, from something between the client and the server).
     """
 
     daemon_threads = True
@@ -88,7 +90,7 @@ class Faults(http.server.ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def be_away(self, kind: str, seconds: float) -> None:
-        """Spoil every request from now on ("503", "cut", "silent"), or refuse every connection ("refused")."""
+        """Spoil every request from now on ("503", "cut", "silent", "page"), or refuse every connection ("refused")."""
         over = time.monotonic() + seconds
         fault = "end" if kind == "refused" else kind
         self.spoil = lambda method, path: fault if time.monotonic() < over else None
@@ -121,6 +123,9 @@ class _Passing(http.server.BaseHTTPRequestHandler):
         self.server.spoiled += fault is not None
         if fault == "503":
             self._answer(503, [("Content-Type", "application/xml")], b"<Error><Code>SlowDown</Code></Error>")
+            return
+        if fault == "page":
+            self._answer(200, [("Content-Type", "text/html; charset=utf-8")], PAGE)
             return
         if fault in ("end", "silent"):
             time.sleep(60 if fault == "silent" else 0)

@@ -27,10 +27,10 @@ EVERY = 5.0
 @click.argument("job", type=JobName(), metavar="[JOB]", required=False)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of the job; repeatable.")
 @click.option(
-    "--epsilon", type=float, default=4.0, show_default=True, help="Budget of each run, in place of the job's."
+    "--epsilon", type=float, default=2.0, show_default=True, help="Budget of each run, in place of the job's."
 )
 @click.option("--delta", type=float, default=0.01, show_default=True, help="Budget of each run, in place of the job's.")
-@click.option("--runs", type=click.IntRange(50), default=500, show_default=True, help="Runs on either dataset.")
+@click.option("--runs", type=click.IntRange(50), default=1000, show_default=True, help="Runs on either, at most.")
 @click.option("--exhibit", is_flag=True, help="Audit the printed versions that are not private, against those here.")
 @click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
@@ -52,6 +52,9 @@ def command(
     bound on epsilon (and on mu, where all noise is Gaussian) that is wrong with a chance of at most 1e-6. A bound
     above the claim is a bug, and the exit code is then 1. A bound below it proves nothing: the guarantee rests on
     the proof. A large epsilon and delta, as by default, let faults be seen in few runs.
+
+    The runs are watched by a sequential test, which is valid whenever it stops: when the claim is contradicted, or when
+    nothing that was seen would contradict it in the runs that are left.
 
     With --exhibit, in a checkout: the noise calibrations that were printed for some of these methods and are not
     private, audited in the same way beside the ones used here.

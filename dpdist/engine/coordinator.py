@@ -45,11 +45,12 @@ from dpdist.engine.workers import Workers, connect
 from dpdist.errors import BudgetError
 from dpdist.identity import tag_of, text
 from dpdist.privacy.accounting.calibration import calibrate
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.accounting.plan import Item, Plan
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.guarantee import Guarantee
 from dpdist.privacy.ledger.journal import AnyJournal
-from dpdist.privacy.ledger.ledger import Charge, Ledger
+from dpdist.privacy.ledger.ledger import Ledger
 from dpdist.privacy.ledger.paid_run import PaidRun
 from dpdist.privacy.ledger.records import edition_of
 from dpdist.privacy.protected_units import ALL_DATA, About, Protected

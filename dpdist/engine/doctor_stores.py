@@ -56,25 +56,23 @@ def examine_ledger(path: str) -> list[Finding]:
 
 def examine_account(path: str, dataset: Dataset) -> list[Finding]:
     """Examine whether a ledger is the one that limits a dataset, with all that it held; nothing is written."""
-    name = "account"
     try:
         known = noted_head(dataset)
         if known is None:
             return []
-        head, note = known
-        belongs = f"the dataset {dataset.location}"
+        (head, note), by = known, f"the dataset {dataset.location}"
         if not is_there(path):
             raise Forgotten(
-                f"{belongs} is limited by the ledger with the id {head.ledger}, last used at {note.get('path')}, and "
-                f"there is no ledger at {path}: name that ledger, or restore it"
+                f"{by} is limited by the ledger with the id {head.ledger}, last used at {note.get('path')}, and there "
+                f"is no ledger at {path}: name that ledger, or restore it"
             )
         with contextlib.closing(open_store(path, None)) as store:
-            is_current = store.read(lambda db: found_version(store, db, LEDGER)[0]) == LEDGER.version
-            if is_current:  # another version is said, and migrated by the next run
-                store.read(lambda db: check_head(db, path, head, belongs, dataset.account))
+            if store.read(lambda db: found_version(store, db, LEDGER)[0]) != LEDGER.version:
+                return []  # that is a finding already, and the next run migrates it
+            store.read(lambda db: check_head(db, path, head, by, dataset.account))
     except (LedgerError, DataError) as error:
-        return [Finding(name, "fail", str(error), "see the message")]
-    return [Finding(name, "ok", f"{belongs} is limited by this ledger, which has all that it saw")] * is_current
+        return [Finding("account", "fail", str(error), "see the message")]
+    return [Finding("account", "ok", f"{by} is limited by this ledger, which has all that it saw")]
 
 
 def examine_journal(path: str) -> list[Finding]:

@@ -22,6 +22,7 @@ from dpdist.errors import BudgetError
 from dpdist.kernels.grid import add_units
 from dpdist.privacy.accounting.cost import Cost
 from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.mechanisms.norms import Schatten, name_of
 from dpdist.privacy.protected_units import ALL_DATA, Protected
 from dpdist.privacy.randomness.bits import Bits
@@ -130,7 +131,7 @@ class Query(abc.ABC):
         """Put two summaries together; must not depend on their order or grouping."""
         return add_units(total, summary, wide)
 
-    def explore(self, ask: Ask, state: Any, mechanism: Any, bits: Bits) -> NDArray[Any]:
+    def explore(self, ask: Ask, state: Any, mechanism: Mechanism, bits: Bits) -> NDArray[Any]:
         """The total that is to be released: one question to all rows, or a search that asks several times.
 
         What it computes on the way is not private and must not leave it: no printing, no number of questions that

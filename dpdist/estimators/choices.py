@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from sklearn.base import BaseEstimator, clone
 
@@ -74,7 +74,7 @@ class ChoosesObjects(BaseEstimator):
 
     offers: ClassVar[Mapping[str, Offered]] = {}
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> ChoosesObjects:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Refuse a parameter that belongs to one of the objects in words that say so."""
         known = cls._get_param_names()
         for name in kwargs:
@@ -82,7 +82,8 @@ class ChoosesObjects(BaseEstimator):
                 says = cls._who_reads(name, kwargs[name])
                 hint = f": {says}" if says else nearest(name, known)
                 raise TypeError(f"{cls.__name__} has no parameter {name!r}{hint}")
-        return super().__new__(cls)
+        made: Self = super().__new__(cls)
+        return made
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """All parameters; with ``deep`` those of objects as well, as ``solver__n_rounds``."""

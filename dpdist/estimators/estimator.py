@@ -33,6 +33,7 @@ from dpdist.estimators.unread import refuse_unread
 from dpdist.method import Line, Method, Noted, Oracle, Public, noting
 from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.plan import Plan
+from dpdist.privacy.audit.worst_neighbours import FAR_LABEL, Pair, labelled_rows, opposite_rows
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.ledger.ledger import Ledger
 
@@ -128,6 +129,12 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
         )
         return found if found.warnings else replace(found, warnings=tuple(first.warnings()))
 
+    def worst_neighbours(self, n_rows: int, n_features: int) -> Mapping[str, Pair]:
+        """Pairs of made-up datasets that differ in one unit and give away as much as any, by name: for audits."""
+        if self.labelled:
+            return labelled_rows(n_rows, n_features, self._extreme_labels())
+        return opposite_rows(n_rows, n_features)
+
     # -- what a family of methods says of itself --------------------------------------------------------------------
 
     @property
@@ -156,6 +163,10 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
     def _nameless(self, method: Method) -> str:
         """What of the method has no lasting name, so that the fit cannot be resumed; empty if there is nothing."""
         return ""
+
+    def _extreme_labels(self) -> tuple[Any, Any]:
+        """Two labels that are as different as can be."""
+        return -FAR_LABEL, FAR_LABEL
 
     def _trivial_error(self, method: Method) -> float | None:
         """What ignoring the data has of the error that the method predicts; None where that is not public."""

@@ -60,7 +60,7 @@ def fitted_html(model: BaseEstimator) -> str:
     """A card with the guarantee, the released arrays, the parameters and the plan; unfitted: scikit-learn's diagram."""
     guarantee = getattr(model, "guarantee_", None)
     if guarantee is None:
-        return estimator_html_repr(model)
+        return str(estimator_html_repr(model))
     columns = getattr(model, "feature_names_in_", ())
     noise = getattr(model, "noise_std_", {})
     classes = getattr(model, "classes_", ())

@@ -10,22 +10,33 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 from sklearn.base import clone
 
 from dpdist.errors import BudgetError, DpdistError, MissingBound, warn_caller
-from dpdist.method import Method, Public, noting
-
-if TYPE_CHECKING:
-    from dpdist.estimators.estimator import Estimator
+from dpdist.method import Choice, Method, Public, noting
 
 Read = Collection[tuple[type, str]]
+
+
+class Chooses(Protocol):
+    """What has to be known of an estimator: what it offers, what all estimators share, what it may suppose."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+    offers: ClassVar[Mapping[str, Mapping[str, type[Choice]]]]
+    common: ClassVar[frozenset[str]]
+    supposing: ClassVar[Mapping[str, Any]]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """All parameters."""
+
+
 MOST_NAMED = 3
 """So many ways to have a parameter read are named."""
 
 
-def refuse_unread(model: Estimator, public: Public, method: Method, read: Read) -> None:
+def refuse_unread(model: Chooses, public: Public, method: Method, read: Read) -> None:
     """Refuse parameters that differ from their defaults and were not read."""
     for name, value in _set_by_user(model):
         if _is_read(name, model, method, read):
@@ -39,7 +50,7 @@ def refuse_unread(model: Estimator, public: Public, method: Method, read: Read) 
         raise BudgetError(f"{says}: leave it out" + f", or choose {' or '.join(known)}" * bool(known))
 
 
-def _set_by_user(model: Estimator) -> Iterator[tuple[str, Any]]:
+def _set_by_user(model: Chooses) -> Iterator[tuple[str, Any]]:
     fields = {f.name: f for f in dataclasses.fields(model)}
     for name, value in model.get_params(deep=False).items():
         default = fields[name].default
@@ -47,14 +58,14 @@ def _set_by_user(model: Estimator) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _is_read(name: str, model: Estimator, method: Method, read: Read) -> bool:
+def _is_read(name: str, model: Chooses, method: Method, read: Read) -> bool:
     statement = method.statement
     stated = dataclasses.is_dataclass(statement) and name in {f.name for f in dataclasses.fields(statement)}
     asked = (type(statement), name) in read or name in method.solves_with
     return (type(model), name) in read and (asked or not stated)
 
 
-def _readers(name: str, model: Estimator, public: Public) -> list[str]:
+def _readers(name: str, model: Chooses, public: Public) -> list[str]:
     """What to choose so that a parameter of the statement is read: one other object, or where that is none, two."""
     missing = {k: v for k, v in model.supposing.items() if getattr(model, k) is None}
     offers = [[(owner, kind) for kind in offered] for owner, offered in model.offers.items()]
@@ -67,7 +78,7 @@ def _readers(name: str, model: Estimator, public: Public) -> list[str]:
     return []
 
 
-def _would_read(name: str, model: Estimator, public: Public, choices: Mapping[str, Any]) -> bool:
+def _would_read(name: str, model: Chooses, public: Public, choices: Mapping[str, Any]) -> bool:
     other = clone(model).set_params(**choices)
     try:
         other._check_parameters()

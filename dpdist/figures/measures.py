@@ -17,11 +17,12 @@ import copy
 import math
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.central.linear.minimizer import Minimizer
 from dpdist.constraints import proximal
 from dpdist.errors import DataError
 from dpdist.jobs.job import Job, make_estimator
@@ -29,9 +30,6 @@ from dpdist.jobs.planning import passes
 from dpdist.problems.catalog import PROBLEMS
 from dpdist.problems.metrics import Metric
 from dpdist.problems.problem import Generated
-
-if TYPE_CHECKING:
-    from dpdist.central.linear.minimizer import Minimizer
 
 Vector = NDArray[np.float64]
 MOST_POINTS = 40
@@ -94,8 +92,6 @@ def _is_averaged(model: Any) -> bool:
 
 def _minimised(model: Any) -> Minimizer:
     """A model that minimises one objective."""
-    from dpdist.central.linear.minimizer import Minimizer  # not needed to list figures
-
     if not isinstance(model, Minimizer) or len(model.get_params().get("classes") or ()) > 2:
         raise DataError("metric: gap needs a method that minimises one objective; take error")
     return model

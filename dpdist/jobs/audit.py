@@ -1,16 +1,12 @@
 """`audit_job`: try to catch a method leaking more than it claims, on made-up neighbours.
 
-The method of a job is fitted many times to two datasets of made-up rows that differ in one row, whose features are far
-beyond any bound, so that clipping, sampling and noise do what they do to the worst real row. There are three such pairs
-(`PAIRS`); trial runs choose the pair, and the linear combination of everything that is released which tells it apart
-best. Then fresh runs are scored, events chosen on a part of them and counted on the others: each bound is wrong with a
-chance of 1e-6 at most.
+The method of a job is fitted many times to two datasets of made-up rows that differ in one unit. Which pairs of them
+there are, its family says (`Estimator.worst_neighbours`); the choice among them, the score and the verdict are those of
+`dpdist.privacy.audit.black_box`.
 
 Where rounds are releases and the job does not say how many, there is one: all of the budget then goes into it, and a
 fault in what bounds a row or in its noise shows at once. (That rounds add up as they should is for the accountant's
 tests.)
-
-An audit can contradict a guarantee, not prove it: these neighbours are bad ones, not the worst for every method.
 """
 
 from __future__ import annotations
@@ -22,27 +18,22 @@ from contextlib import closing
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpdist.data import Dataset
 from dpdist.errors import DpdistError
 from dpdist.jobs import job_data as inputs
 from dpdist.jobs.choosing import chosen_method
 from dpdist.jobs.job import Job, locating, make_estimator
+from dpdist.jobs.registry import RegisteredMethod
 from dpdist.jobs.sections import offers
-from dpdist.losses import LOSSES
-from dpdist.privacy.audit.two_point import AuditResult, event_bound
+from dpdist.privacy.audit.black_box import CONFIDENCE, Claim, Finding, Vectors, audit_black_box
+from dpdist.privacy.audit.worst_neighbours import Pair
 from dpdist.privacy.ledger.ledger import Ledger
 
-Vectors = NDArray[np.float64]
-
 FORMAT = "dpdist-audit/1"
-CONFIDENCE = 1 - 1e-6
-FAR = 1e6
-"""Features of the row that differs; longer rows would lose nothing by being cut off."""
-FAR_LABEL = 1e9
-N_TRIALS = 60
-"""Runs on either dataset of a pair that choose pair and score."""
+N_TRIALS, N_LEARN = 30, 40
+"""Runs on either dataset of each pair that choose one, and of the chosen one that teach what tells it apart."""
+AT_ONCE = 10
 _LARGEST = 1e100
 
 
@@ -55,94 +46,71 @@ def audit_job(
     ----------
     job : Job
     n_runs : int
-        Runs on either dataset that are counted; as many as half of them are made before, to choose what to count.
+        Runs on either dataset that are counted at most; `N_TRIALS` on each pair and `N_LEARN` are made before.
     n_rows : int
         Rows of the made-up datasets.
     tell : callable, optional
-        ``tell(done, total)`` after each run.
+        ``tell(done, total)`` after each run; it may be over before the total.
 
     Returns
     -------
     dict
         ``claimed`` and ``found`` (lower bounds with their confidence) as plain values; ``contradicted`` says whether a
-        bound exceeds the claim.
+        claim is.
     """
     if n_runs < 50:
         raise DpdistError(f"{n_runs} runs can show nothing: take at least 50, better several hundred")
-    model, claimed = _fresh(job), None
     kept = job.params.get("n_nonzero") or getattr(job.params.get("solver"), "n_nonzero", None) or 0
     width = max(4, int(kept) + 2)
-    done, total = 0, 2 * (N_TRIALS * len(PAIRS) + n_runs + n_runs // 4)
+    pairs = _fresh(job).worst_neighbours(n_rows, width)
+    claimed, done, total = None, 0, 2 * (N_TRIALS * len(pairs) + N_LEARN + n_runs)
 
-    def runs(pair: tuple[Dataset, Dataset], count: int) -> list[Vectors]:
+    def run(pair: Pair, count: int) -> tuple[Vectors, Vectors]:
         nonlocal done, claimed
+        datasets = [_dataset(arrays) for arrays in pair]
         outputs: list[list[Vectors]] = [[], []]
         for _ in range(count):
-            for which in (0, 1):  # in turns, so that whatever drifts drifts for both
-                fitted = _fit(job, pair[which])
-                outputs[which].append(_released(job, fitted))
-                claimed = fitted.guarantee_
+            for dataset, vectors in zip(datasets, outputs, strict=True):  # in turns: whatever drifts drifts for both
+                fitted = _fit(job, dataset)
+                vectors.append(_released(job, fitted))
+                claimed = Claim(fitted.guarantee_.epsilon, fitted.guarantee_.delta, fitted.guarantee_.mu)
                 done += 1
                 if tell is not None:
                     tell(done, total)
-        return [np.stack(vectors) for vectors in outputs]
+        return np.stack(outputs[0]), np.stack(outputs[1])
 
-    trials = []
-    for name, make in PAIRS.items():
-        pair = make(*_labels(model), n_rows, width)
-        outputs, half = runs(pair, N_TRIALS), N_TRIALS // 2
-        trial = score_of(*(each[:half] for each in outputs))
-        scores = [trial(each[half:]) for each in outputs]
-        apart = abs(scores[0].mean() - scores[1].mean()) / (scores[0].std() + scores[1].std() + 1e-300)
-        trials.append((apart, name, pair, score_of(*outputs)))
-    _, name, pair, score = max(trials, key=lambda trial: trial[0])
-    scores = [score(each) for each in runs(pair, n_runs + n_runs // 4)]
-    found = lower_bounds(scores[0], scores[1], n_runs // 4, job.delta)
-    assert claimed is not None
-    mu = claimed.mu
-    method, _ = chosen_method(job, model, inputs.to_be_written(n_rows, width))
+    def claim() -> Claim:
+        assert claimed is not None
+        return claimed
+
+    found = audit_black_box(run, pairs, claim, n_trials=N_TRIALS, n_learn=N_LEARN, n_runs=n_runs, n_at_once=AT_ONCE)
+    size, model = inputs.to_be_written(n_rows, width), _fresh(job)
+    method, _ = chosen_method(job, model, size)
+    return record(job, method, claim(), found, rows=n_rows, features=width)
+
+
+def record(
+    job: Job, method: RegisteredMethod, claim: Claim, found: Finding, *, rows: int, features: int
+) -> dict[str, Any]:
+    """An audit as plain values."""
     return {
         "format": FORMAT,
         "id": method.id,
         "title": method.title,
         "estimator": job.estimator,
-        "claimed": {"epsilon": claimed.epsilon, "delta": claimed.delta, "mu": mu},
-        "found": plain(found, mu),
-        "contradicted": bool(found.epsilon_lower > claimed.epsilon or (mu is not None and _above(found, mu))),
-        "rows": n_rows,
-        "features": width,
-        "neighbours": name,
+        "claimed": {"epsilon": claim.epsilon, "delta": claim.delta, "mu": claim.mu},
+        "found": {
+            "epsilon": found.epsilon_lower,
+            "mu": found.mu_lower,
+            "confidence": CONFIDENCE,
+            "runs": found.n_runs,
+        },
+        "contradicted": found.verdict == "caught",
+        "rows": rows,
+        "features": features,
+        "neighbours": found.neighbours,
         "asked": {"params": job.asked["params"], "budget": job.asked["budget"]},
     }
-
-
-def lower_bounds(one: Vectors, other: Vectors, n_pilot: int, delta: float) -> AuditResult:
-    """As `dpdist.privacy.audit.two_point.two_point_bound`, but the pilot chooses by even odds.
-
-    At the confidence of the result a short pilot finds nothing at all, and so would choose no event.
-    """
-    thresholds = np.quantile(np.concatenate([one[:n_pilot], other[:n_pilot]]), np.linspace(0.02, 0.98, 97))
-    best = [(-1.0, 0.0, 1.0), (-1.0, 0.0, 1.0)]
-    for threshold in thresholds:
-        for side in (1.0, -1.0):
-            hits = [int(np.count_nonzero(side * (each[:n_pilot] - threshold) >= 0)) for each in (one, other)]
-            bounds = event_bound(hits[0], hits[1], n_pilot, delta, 0.5)
-            best = [max(old, (bound, float(threshold), side)) for old, bound in zip(best, bounds, strict=True)]
-    found, n_runs = [], len(one) - n_pilot
-    for which, (_, threshold, side) in enumerate(best):
-        hits = [int(np.count_nonzero(side * (each[n_pilot:] - threshold) >= 0)) for each in (one, other)]
-        found.append(event_bound(hits[0], hits[1], n_runs, delta, CONFIDENCE)[which])
-    return AuditResult(found[0], found[1], delta, CONFIDENCE, n_runs)
-
-
-def plain(found: AuditResult, mu: float | None) -> dict[str, Any]:
-    """Bounds as plain values."""
-    shown = {"epsilon": found.epsilon_lower, "mu": None if mu is None else found.mu_lower}
-    return {**shown, "confidence": found.confidence, "runs": found.n_runs}
-
-
-def _above(found: AuditResult, mu: float) -> bool:
-    return found.mu_lower is not None and found.mu_lower > mu
 
 
 def _fresh(job: Job) -> Any:
@@ -157,57 +125,8 @@ def _fresh(job: Job) -> Any:
     return model
 
 
-def _alone(one: Any, other: Any, n_rows: int, width: int) -> tuple[Dataset, Dataset]:
-    """All other rows are zero; the row has one label or the other."""
-    X = np.zeros((n_rows, width))
-    X[0] = FAR
-    return _dataset(X, one, one), _dataset(X, one, other)
-
-
-def _in_a_crowd(one: Any, other: Any, n_rows: int, width: int) -> tuple[Dataset, Dataset]:
-    """The same among rows at random."""
-    X = np.random.default_rng(0).standard_normal((n_rows, width))
-    X[0] = FAR
-    return _dataset(X, one, one), _dataset(X, one, other)
-
-
-def _against_the_rest(one: Any, other: Any, n_rows: int, width: int) -> tuple[Dataset, Dataset]:
-    """All other rows pull the first coefficient one way, the row pulls the other way, and the second up or down.
-
-    Losses that saturate have their largest gradients where a row is on the wrong side.
-    """
-    pair = []
-    for sign in (-1.0, 1.0):
-        X = np.zeros((n_rows, width))
-        X[:, 0] = 1.0
-        X[0, :2] = -0.5 * FAR, sign * FAR
-        pair.append(_dataset(X, other, other))
-    return pair[0], pair[1]
-
-
-PAIRS: Mapping[str, Callable[[Any, Any, int, int], tuple[Dataset, Dataset]]] = {
-    "alone": _alone,
-    "in a crowd": _in_a_crowd,
-    "against the rest": _against_the_rest,
-}
-"""Ways of making neighbours from two labels and a shape."""
-
-
-def _dataset(X: Vectors, rest: Any, label: Any) -> Dataset:
-    y = np.full(len(X), rest if abs(rest) < FAR_LABEL else 1.0)
-    y[0] = label
-    return Dataset.from_arrays(X=X, y=y, row_order="arrival")
-
-
-def _labels(model: Any) -> tuple[Any, Any]:
-    """Two labels that are as different as can be, for what the model takes."""
-    parameters = model.get_params(deep=False)
-    if parameters.get("classes") is not None:
-        return parameters["classes"][0], parameters["classes"][1]
-    loss = parameters.get("loss")
-    loss = LOSSES.get(loss) if isinstance(loss, str) else loss
-    signs = getattr(loss, "labels", None) == "signs" or parameters.get("estimator") == "logistic"
-    return (-1, 1) if signs else (-FAR_LABEL, FAR_LABEL)
+def _dataset(arrays: Mapping[str, Any]) -> Dataset:
+    return Dataset.from_arrays(**arrays, row_order="arrival")
 
 
 def _fit(job: Job, dataset: Dataset) -> Any:
@@ -233,20 +152,3 @@ def _released(job: Job, model: Any) -> Vectors:
     results = [np.ravel(np.asarray(getattr(model, name), dtype=np.float64)) for name in job.method.outputs]
     vector = np.concatenate([*(each[key] for key in sorted(sums) for each in (first, sums)), *results])
     return np.clip(np.nan_to_num(vector, posinf=_LARGEST, neginf=-_LARGEST), -_LARGEST, _LARGEST)
-
-
-def score_of(one: Vectors, other: Vectors) -> Callable[[Vectors], Vectors]:
-    """The linear score that tells two samples apart best (Fisher's), of numbers in robust units and cut at 10."""
-    pooled = np.concatenate([one, other])
-    centre = np.median(pooled, axis=0)
-    spread = 1.4826 * np.median(np.abs(pooled - centre), axis=0)  # the standard deviation of a normal law
-    spread = np.where(spread > 0, spread, np.maximum(np.abs(pooled - centre).max(axis=0), 1e-300))
-
-    def scaled(values: Vectors) -> Vectors:
-        return np.clip((values - centre) / spread, -10.0, 10.0)
-
-    means = [scaled(sample).mean(axis=0) for sample in (one, other)]
-    within = np.concatenate([scaled(sample) - mean for sample, mean in zip((one, other), means, strict=True)])
-    covariance = within.T @ within / len(within) + 0.05 * np.eye(pooled.shape[1])
-    weights = np.linalg.solve(covariance, means[0] - means[1])
-    return lambda values: scaled(values) @ weights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Any
@@ -22,6 +22,7 @@ from dpdist.jobs.choosing import chosen_method
 from dpdist.jobs.job import Job, locating, make_estimator
 from dpdist.jobs.job_data import Size
 from dpdist.jobs.scale import suggestion
+from dpdist.local.local_estimator import LocalEstimator
 from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.accounting.plan import Item, Plan
 from dpdist.privacy.accounting.totals import NOTHING, Sums
@@ -157,23 +158,20 @@ def _planned(job: Job, size: Size) -> tuple[dict[str, Any], Plan]:
         "plan": {"accountant": plan.accountant, "items": _lines(model, plan, size)},
         "releases": plan.n_releases,
         "passes": passes(plan, names),
-        "outlook": _outlook(model, size),
+        "outlook": asdict(model.outlook(size.n_rows, size.n_features, **_of_units(size))),
     }
     return record, plan
 
 
 def _lines(model: Any, plan: Plan, size: Size) -> list[dict[str, Any]]:
-    """The lines of the plan, with the noise of each where the estimator tells the sensitivity of its queries.
+    """The lines of the plan, with the noise of each whose query is known beforehand.
 
     In the local model: with the noise of one report, and the standard error of the mean that the reports of the line
     give, at the worst records.
     """
-    if hasattr(model, "protocol"):
+    if isinstance(model, LocalEstimator):
         return _lines_of_reports(model, plan, size)
-    tell = getattr(model, "sensitivities", None)
-    sensitivities: Mapping[str, float] = {}
-    if tell is not None:
-        sensitivities = tell(size.n_rows, size.n_features, **_of_units(size))
+    sensitivities = model.sensitivities(size.n_rows, size.n_features, **_of_units(size))
     lines = []
     for item, line in zip(plan.items, plan.describe(), strict=True):
         sensitivity = sensitivities.get(item.name)
@@ -192,12 +190,6 @@ def _lines_of_reports(model: Any, plan: Plan, size: Size) -> list[dict[str, Any]
         error = noise / math.sqrt(group.n_rows)
         lines.append({**line, "noise_std": noise, "noise_multiplier": None, "standard_error": error})
     return lines
-
-
-def _outlook(model: Any, size: Size) -> dict[str, Any] | None:
-    tell = getattr(model, "outlook", None)
-    found = None if tell is None else tell(size.n_rows, size.n_features, **_of_units(size))
-    return None if found is None else asdict(found)
 
 
 def _size(job: Job, n_rows: int | None, n_features: int | None) -> Size:

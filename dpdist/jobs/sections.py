@@ -282,7 +282,7 @@ class Sections:
         known = ("generate", *problem.parameters)
         elsewhere = [key for key in section.value if key not in known and readers(key)]
         for key in elsewhere:
-            text = f"the generator {name} does not read it, {readers(key)}; it reads {', '.join(problem.parameters)}"
+            text = f"{name} does not read it, {readers(key)}; {name} reads {', '.join(problem.parameters)}"
             self.add(f"data.{key}", section.value[key].where, text)
         self._known(section, "data", known, also=("path", *elsewhere))
         values: dict[str, Any] = {}

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dpdist.kernels.block_pass import aligned, differentiate, each_block, rows_of, set_aside
 from dpdist.kernels.block_steps import DERIVATIVE, LANES, UNITS, row_units
@@ -31,6 +31,7 @@ from dpdist.kernels.clip import check_bound
 from dpdist.kernels.compiled import inlined_kernel, kernel
 from dpdist.kernels.gradients import DERIVATIVE_CAP, FLUSH_ROWS, check_grid, flush
 from dpdist.kernels.mapped_vectors import add_mapped
+from dpdist.kernels.shifted_rows import add_shift, shift_of
 from dpdist.kernels.truncation import ClipConstants, ScalarMap
 from dpdist.losses import Loss
 
@@ -161,6 +162,27 @@ def _fused(rows, terms, result):  # type: ignore[no-untyped-def]
     each_block(rows, _step, terms, flush, FLUSH_ROWS, result)
 
 
+@inlined_kernel
+def _shifted_step(rows, start, n, ahead, terms, result):  # type: ignore[no-untyped-def]
+    terms, shift = terms
+    constants, column = terms.constants, terms.column
+    differentiate(rows, rows.X, rows.y, rows.weights, n, ahead)
+    add_shift(rows, n, shift)
+    terms.factor[0] = constants.per_scale
+    _add(column, shift.constants[:n].reshape(1, n), terms.first, terms.factor, 0, 1, 0, constants)
+    for k in range(n):
+        rows.totals[rows.totals.size - 1] += column[k]
+        column[k] = 0.0
+        rows.work[UNITS + k] = constants.per_scale
+    _add(rows.totals, shift.sums, rows.places, rows.work, UNITS, n, 0, constants)
+
+
+@kernel
+def _fused_shifted(rows, terms, shift, result):  # type: ignore[no-untyped-def]
+    """All blocks of rows, with a vector that is added to each of them."""
+    each_block(rows, _shifted_step, (terms, shift), flush, FLUSH_ROWS, result)
+
+
 def coordinate_gradient(
     X: NDArray[Any],
     y: NDArray[Any],
@@ -172,6 +194,7 @@ def coordinate_gradient(
     row_norm: float | None = None,
     intercept: float = 0.0,
     rows: NDArray[np.int64] | None = None,
+    shift: ArrayLike | None = None,
 ) -> NDArray[np.int64]:
     """Exact sum of loss gradients whose coordinates are bounded one by one, in units of ``grid``.
 
@@ -200,6 +223,9 @@ def coordinate_gradient(
         Value of the constant feature; 0 for none.
     rows : ndarray of int64, optional
         Use these rows only (a Poisson batch), in whatever order.
+    shift : array of the length of ``w``, optional
+        Public vector that is added to the gradient of every row but the empty ones, before it is mapped
+        (`dpdist.kernels.shifted_rows`); not for a `Residual`.
 
     Returns
     -------
@@ -219,6 +245,8 @@ def coordinate_gradient(
     check_grid(grid, bounded.bound, "bound")
     largest, feature_bound = DERIVATIVE_CAP, math.inf
     if isinstance(bounded, Residual):
+        if shift is not None:
+            raise ValueError("Residual bounds the factors of a gradient, so there is no sum to bound: leave shift out")
         largest, feature_bound = bounded.residual_bound, bounded.feature_bound
         if bounded.label_bound < math.inf:
             y = np.asarray(y, dtype=np.float64)
@@ -231,5 +259,8 @@ def coordinate_gradient(
             bounded.constants(grid), largest, feature_bound, clamped, aligned(len(clamped)),
             np.zeros(1, dtype=np.int64), np.zeros(1), aligned(a.block + LANES),
         )  # fmt: skip
-        _fused(a, terms, result)
+        if shift is None:
+            _fused(a, terms, result)
+        else:
+            _fused_shifted(a, terms, shift_of(shift, a), result)
     return result[: d + (a.intercept > 0)]

@@ -22,13 +22,14 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dpdist.kernels.block_pass import differentiate, each_block, rows_of, set_aside
-from dpdist.kernels.block_steps import add_truncated, row_units
+from dpdist.kernels.block_steps import UNITS, add_truncated, row_units
 from dpdist.kernels.clip import check_bound, kappa
 from dpdist.kernels.compiled import inlined_kernel, kernel
 from dpdist.kernels.grid import GRID_BITS
+from dpdist.kernels.shifted_rows import add_shift, clip_shifted, shift_of
 from dpdist.losses import Loss
 
 FLUSH_ROWS = 2**21  # 2**21 rows of at most 2**32 units stay below 2**53, so float64 accumulates them exactly
@@ -91,6 +92,25 @@ def _fused(rows, clip, result):  # type: ignore[no-untyped-def]
     each_block(rows, _step, clip, flush, FLUSH_ROWS, result)
 
 
+@inlined_kernel
+def _shifted_step(rows, start, n, ahead, terms, result):  # type: ignore[no-untyped-def]
+    clip, shift = terms
+    totals = rows.totals
+    differentiate(rows, rows.X, rows.y, rows.weights, n, ahead)
+    add_shift(rows, n, shift)
+    clip_shifted(rows, n, shift, clip.clip_limit)
+    for k in range(n):
+        rows.work[UNITS + k] *= clip.per_grid
+        totals[totals.size - 1] += np.trunc(shift.constants[k] * rows.work[UNITS + k])
+    add_truncated(totals, shift.sums, rows.places, rows.work, n, 0)
+
+
+@kernel
+def _fused_shifted(rows, clip, shift, result):  # type: ignore[no-untyped-def]
+    """All blocks of rows, with a vector that is added to each of them."""
+    each_block(rows, _shifted_step, (clip, shift), flush, FLUSH_ROWS, result)
+
+
 def glm_gradient(
     X: NDArray[Any],
     y: NDArray[Any],
@@ -102,6 +122,7 @@ def glm_gradient(
     grid: float,
     intercept: float = 0.0,
     rows: NDArray[np.int64] | None = None,
+    shift: ArrayLike | None = None,
 ) -> NDArray[np.int64]:
     """Exact sum of clipped loss gradients, in units of ``grid``.
 
@@ -129,6 +150,9 @@ def glm_gradient(
         Value of the constant feature; 0 for none.
     rows : ndarray of int64, optional
         Use these rows only (a Poisson batch), in whatever order.
+    shift : array of the length of ``w``, optional
+        Public vector that is added to the gradient of every row but the empty ones, before it is clipped
+        (`dpdist.kernels.shifted_rows`).
 
     Returns
     -------
@@ -154,7 +178,10 @@ def glm_gradient(
         largest = clip_limit / math.sqrt(row_norm**2 + a.intercept**2)
         by_norm = not loss.derivative_bound * (1 - 1e-11) <= largest
         clip = Clip(DERIVATIVE_CAP if by_norm else largest, by_norm, clip_limit, 1.0 / grid)
-        _fused(a, clip, result)
+        if shift is None:
+            _fused(a, clip, result)
+        else:
+            _fused_shifted(a, clip, shift_of(shift, a), result)
     return result[: d + (a.intercept > 0)]
 
 

@@ -22,6 +22,7 @@ from dpdist.kernels.block_steps import NORM2_HIGH, NORM2_LOW
 from dpdist.kernels.clip import check_bound, clip_l2, kappa, unit_l2
 from dpdist.kernels.compiled import kernel
 from dpdist.kernels.grid import fits_int64, power_grid, to_units
+from dpdist.kernels.unit_vectors import row_product
 
 FACTOR_BITS = 20  # an entry of a row has at most 2**20 units,
 PANEL_ROWS = 2**12  # so a panel's products add up to at most 2**52: exact in float64 in whatever order BLAS adds
@@ -221,16 +222,7 @@ def _fill(X, weights, limit, per_unit, constant, unit, panel, norms2, place):  #
         else:
             front += 1
         place[k] = at
-        # four chains in a fixed order: one alone would wait for each addition
-        a = b = c = e = 0.0
-        for j in range(0, d - 3, 4):
-            a += np.float64(X[k, j]) * np.float64(X[k, j])
-            b += np.float64(X[k, j + 1]) * np.float64(X[k, j + 1])
-            c += np.float64(X[k, j + 2]) * np.float64(X[k, j + 2])
-            e += np.float64(X[k, j + 3]) * np.float64(X[k, j + 3])
-        for j in range(d // 4 * 4, d):
-            a += np.float64(X[k, j]) * np.float64(X[k, j])
-        norm2 = (a + b) + (c + e)
+        norm2 = row_product(X, X, k, d)
         norms2[k] = norm2
         if not (NORM2_LOW <= norm2 <= NORM2_HIGH):
             rare = True

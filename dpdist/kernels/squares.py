@@ -20,6 +20,7 @@ from dpdist.kernels.clip import check_bound, clip_l2, kappa
 from dpdist.kernels.compiled import kernel
 from dpdist.kernels.gradients import FLUSH_ROWS
 from dpdist.kernels.grid import grid_for, to_units
+from dpdist.kernels.unit_vectors import row_product
 
 
 @kernel
@@ -27,16 +28,7 @@ def _add_squares(X, limit, largest, per_grid, totals, rare):  # type: ignore[no-
     """Add the rows whose squared norm is in the safe range, and mark the others."""
     n, d = X.shape
     for k in range(n):
-        # four chains in a fixed order: one alone would wait for each addition
-        a = b = c = e = 0.0
-        for j in range(0, d - 3, 4):
-            a += np.float64(X[k, j]) * np.float64(X[k, j])
-            b += np.float64(X[k, j + 1]) * np.float64(X[k, j + 1])
-            c += np.float64(X[k, j + 2]) * np.float64(X[k, j + 2])
-            e += np.float64(X[k, j + 3]) * np.float64(X[k, j + 3])
-        for j in range(d // 4 * 4, d):
-            a += np.float64(X[k, j]) * np.float64(X[k, j])
-        norm2 = (a + b) + (c + e)
+        norm2 = row_product(X, X, k, d)
         if not (NORM2_LOW <= norm2 <= NORM2_HIGH):
             rare[k] = True
             continue

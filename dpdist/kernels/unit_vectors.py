@@ -20,15 +20,15 @@ UNITS = 2.0**20
 
 @inlined_kernel
 def row_product(A: Any, B: Any, i: int, d: int) -> Any:
-    """Of the first d columns of two rows; four sums at a time, since one would wait for each addition."""
+    """Of the first d columns of two rows, in float64; four sums at a time, since one would wait for each addition."""
     p = q = r = s = 0.0
     for j in range(0, d - 3, 4):
-        p += A[i, j] * B[i, j]
-        q += A[i, j + 1] * B[i, j + 1]
-        r += A[i, j + 2] * B[i, j + 2]
-        s += A[i, j + 3] * B[i, j + 3]
+        p += np.float64(A[i, j]) * np.float64(B[i, j])
+        q += np.float64(A[i, j + 1]) * np.float64(B[i, j + 1])
+        r += np.float64(A[i, j + 2]) * np.float64(B[i, j + 2])
+        s += np.float64(A[i, j + 3]) * np.float64(B[i, j + 3])
     for j in range(d - d % 4, d):
-        p += A[i, j] * B[i, j]
+        p += np.float64(A[i, j]) * np.float64(B[i, j])
     return (p + q) + (r + s)
 
 

@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, cast
 
+import numpy as np
+
 from dpdist.data import ROWS, Units
 from dpdist.engine.checks import check_one_report
 from dpdist.estimators.estimator import Estimator
 from dpdist.local.local_method import LocalMethod
+from dpdist.local.survey.levels import Leveled
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.local.survey.reports import Fidelity
 from dpdist.method import Method, Public
+from dpdist.privacy.audit.worst_neighbours import Pair, one_category, one_record
 
 
 @dataclass(eq=False, repr=False)
@@ -39,6 +43,16 @@ class LocalEstimator(Estimator):
     def protocol(self, n_rows: int, n_features: int, group: int = 0) -> LocalProtocol:
         """What a user of a group is asked, for devices (`LocalProtocol.randomise`) and `dpdist.local.simulate`."""
         return self._method_for(n_rows, n_features).protocols[group]
+
+    def worst_neighbours(self, n_rows: int, n_features: int) -> Mapping[str, Pair]:
+        """Pairs of single records: what has to be private is the report of a user."""
+        statistic = self.protocol(n_rows, n_features).statistic
+        asked = statistic.statistic if isinstance(statistic, Leveled) else statistic
+        pairs = one_category(*asked.two_categories) if asked.domain == "category" else one_record(n_features)
+        if isinstance(statistic, Leveled):  # which level a user has is public, so both records have the same
+            level = {"y": np.array([statistic.levels[-1]])}
+            return {name: ({**one, **level}, {**other, **level}) for name, (one, other) in pairs.items()}
+        return pairs
 
     def _check_units(self, units: Units) -> None:
         check_one_report(units)

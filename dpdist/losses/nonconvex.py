@@ -7,7 +7,7 @@ is rounded up, and the ends of every range away from 0.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -129,13 +129,26 @@ def _minus_one_block(u: Any, y: Any, params: Any, out: Any, n: int) -> None:
         out[i] = -1.0
 
 
-def _check_threshold(threshold: float, advice: str) -> None:
-    if not 0 < threshold < np.inf:
-        raise ValueError(f"threshold must be a positive number, got {threshold!r}; try {advice}")
+@dataclass(frozen=True)
+class Redescending(Loss):
+    """A loss of ``s = u - y`` whose pull falls again beyond a threshold, so that gross errors in the labels count less.
+
+    Its curvature is largest, 1, where the label is met.
+    """
+
+    threshold: float
+    labels: ClassVar[Literal["signs", "real"]] = "real"
+    convex: ClassVar[bool] = False
+    curvature_bound: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold < np.inf:
+            advice = f"try {fields(self)[0].default} noise deviations"
+            raise ValueError(f"threshold must be a positive number, got {self.threshold!r}; {advice}")
 
 
 @dataclass(frozen=True)
-class Biweight(Loss):
+class Biweight(Redescending):
     """Tukey's biweight ``c**2/6 (1 - (1 - (s/c)**2)**3)`` for ``|s| <= c``, ``c**2/6`` beyond, ``s = u - y``.
 
     Not convex: residuals beyond ``c`` have no pull at all, so gross errors in the labels are ignored.
@@ -151,15 +164,9 @@ class Biweight(Loss):
 
     threshold: float = 4.685
     name: ClassVar[str] = "biweight"
-    labels: ClassVar[Literal["signs", "real"]] = "real"
-    convex: ClassVar[bool] = False
     block: ClassVar[Block | None] = staticmethod(_biweight_block)
     second_block: ClassVar[Block | None] = staticmethod(_biweight_second_block)
-    curvature_bound: ClassVar[float] = 1.0
     curvature_range: ClassVar[tuple[float, float]] = (-0.8, 1.0)
-
-    def __post_init__(self) -> None:
-        _check_threshold(self.threshold, "4.685 noise deviations")
 
     @property
     def derivative_bound(self) -> float:
@@ -261,7 +268,7 @@ class SquaredProbability(Loss):
 
 
 @dataclass(frozen=True)
-class Welsch(Loss):
+class Welsch(Redescending):
     """``c**2/2 (1 - exp(-(s/c)**2))``, ``s = u - y``: gross errors in the labels have no pull at all.
 
     ``|l'| <= c / sqrt(2 e)``, ``-2 exp(-3/2) <= l'' <= 1``, ``|l'''| <= 1.9518 / c``. The default ``c = 2.985`` has
@@ -275,15 +282,9 @@ class Welsch(Loss):
 
     threshold: float = 2.985
     name: ClassVar[str] = "welsch"
-    labels: ClassVar[Literal["signs", "real"]] = "real"
-    convex: ClassVar[bool] = False
     block: ClassVar[Block | None] = staticmethod(_welsch_block)
     second_block: ClassVar[Block | None] = staticmethod(_welsch_second_block)
-    curvature_bound: ClassVar[float] = 1.0
     curvature_range: ClassVar[tuple[float, float]] = (-0.4462603202968597, 1.0)
-
-    def __post_init__(self) -> None:
-        _check_threshold(self.threshold, "2.985 noise deviations")
 
     @property
     def derivative_bound(self) -> float:
@@ -309,7 +310,7 @@ class Welsch(Loss):
 
 
 @dataclass(frozen=True)
-class Cauchy(Loss):
+class Cauchy(Redescending):
     """``c**2/2 log(1 + (s/c)**2)``, ``s = u - y``: the further off a label is, the weaker is its pull.
 
     ``|l'| <= c / 2``, ``-1/8 <= l'' <= 1``, ``|l'''| <= 1.4572 / c``. The default ``c = 2.385`` has 95 % efficiency for
@@ -323,15 +324,9 @@ class Cauchy(Loss):
 
     threshold: float = 2.385
     name: ClassVar[str] = "cauchy"
-    labels: ClassVar[Literal["signs", "real"]] = "real"
-    convex: ClassVar[bool] = False
     block: ClassVar[Block | None] = staticmethod(_cauchy_block)
     second_block: ClassVar[Block | None] = staticmethod(_cauchy_second_block)
-    curvature_bound: ClassVar[float] = 1.0
     curvature_range: ClassVar[tuple[float, float]] = (-0.125, 1.0)
-
-    def __post_init__(self) -> None:
-        _check_threshold(self.threshold, "2.385 noise deviations")
 
     @property
     def derivative_bound(self) -> float:

@@ -353,6 +353,14 @@ PROBLEMS = (
         logistic_law,
     ),
     Problem(
+        "rcv1-like",
+        "two classes: texts like Reuters RCV1, 74 words of Zipf's law, rows of norm 1; 20 frequent words matter",
+        rcv1_like,
+        parameters(n=20_000, d=1000, n_nonzero=20, labels=(0, 1)),
+        CLASS_METRICS,
+        logistic_law,
+    ),
+    Problem(
         "adult-like-income",
         "regression on the table of adult-like: y = <x, truth> + e, e log-normal",
         functools.partial(adult_like, target="number"),

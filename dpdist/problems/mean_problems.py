@@ -185,6 +185,13 @@ PROBLEMS = (
         (MeanDistance,),
     ),
     Problem(
+        "spiky-sparse",
+        "means: the hardest sparse ones, which a few rows hold; the others are 0",
+        spiky_sparse,
+        parameters(d=300, n_nonzero=5, second_moment=1.0, share=0.01),
+        (MeanDistance,),
+    ),
+    Problem(
         "box",
         "means: columns of numbers in [-1, 1]",
         box,

@@ -211,6 +211,8 @@ def sparse_design(
             raise DataError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
     if not -1 < correlation < 1:
         raise DataError(f"correlation must lie between -1 and 1, got {correlation!r}")
+    if correlation and design != "gaussian":
+        raise DataError(f"design={design!r} does not read correlation, {correlation!r}: design='gaussian' reads it")
     if not 1 <= n_nonzero <= n_features:
         raise DataError(f"n_nonzero must lie between 1 and n_features = {n_features}, got {n_nonzero!r}")
     parameters: dict[str, Any] = {"n_features": n_features, "n_nonzero": n_nonzero, "design": design}

@@ -100,7 +100,8 @@ class BlockSum(BlockResults):
     tag: ClassVar[str] = "BlockSum"
 
     def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        return self.results(first, block, state)[1].sum(axis=0, dtype=np.int64)
+        total: NDArray[np.int64] = self.results(first, block, state)[1].sum(axis=0, dtype=np.int64)
+        return total
 
 
 @dataclass(frozen=True)

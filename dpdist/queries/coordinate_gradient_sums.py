@@ -14,8 +14,9 @@ from dpdist.kernels.coordinate_gradients import CoordinateMap, coordinate_gradie
 from dpdist.kernels.grid import grid_for
 from dpdist.losses import Loss
 from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.randomness.bits import Bits
-from dpdist.queries.gradient_sums import one_against_rest
+from dpdist.queries.gradient_sums import one_against_rest, place_of
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class CoordinateGradientSum(Query):
     """Sum of loss gradients of which every coordinate is bounded (`dpdist.kernels.coordinate_gradients`).
 
     No row moves a coordinate by more than twice ``bounded.bound`` under replace-one, for any input: that is the
-    l-infinity sensitivity, times the root of their number the l2 one.
+    l-infinity sensitivity, times the root of their number the l2 one. The state is the point or, unless the map is a
+    `Residual`, `dpdist.queries.gradient_sums.At`.
     """
 
     tag: ClassVar[str] = "CoordinateGradientSum"
@@ -49,9 +51,17 @@ class CoordinateGradientSum(Query):
         return self.n_features + (self.intercept > 0)
 
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        y = one_against_rest(block["y"], self.target)
+        place = place_of(state)
         return coordinate_gradient(
-            block["X"], y, state, self.loss, self.bounded, grid=self.grid, intercept=self.intercept, rows=rows
+            block["X"],
+            one_against_rest(block["y"], self.target),
+            place.w,
+            self.loss,
+            self.bounded,
+            grid=self.grid,
+            intercept=self.intercept,
+            rows=rows,
+            shift=place.shift,
         )
 
 
@@ -94,10 +104,10 @@ class Shifted(Query):
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         return self.gradient.summarise(block, state.w, rows)
 
-    def explore(self, ask: Ask, state: Any, mechanism: Any, bits: Bits) -> NDArray[Any]:
+    def explore(self, ask: Ask, state: Any, mechanism: Mechanism, bits: Bits) -> NDArray[Any]:
         # Python integers: neither the anchor nor the difference of two int64 need fit
         anchor = np.array([int(v) for v in np.rint(state.anchor / self.grid)], dtype=object)
-        units = anchor - ask(state).astype(object)
+        units: NDArray[Any] = anchor - ask(state).astype(object)
         return units.astype(np.int64) if max(abs(v) for v in units) < 2**62 else units
 
     def sensitivity(self, neighbours: Neighbours, norm: float | None = None) -> float:

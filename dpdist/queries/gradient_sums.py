@@ -23,12 +23,26 @@ def one_against_rest(y: NDArray[np.float64], target: int | None) -> NDArray[np.f
 
 
 @dataclass(frozen=True)
+class At:
+    """Where a gradient is asked, and a public vector that is added to that of every row before it is bounded."""
+
+    w: NDArray[np.float64]
+    shift: NDArray[np.float64] | None = None
+
+
+def place_of(state: Any) -> At:
+    """The state of a gradient, which may be given as the point alone."""
+    return state if isinstance(state, At) else At(state)
+
+
+@dataclass(frozen=True)
 class GradientSum(Query):
     """Sum of clipped loss gradients ``clip(l'(<x, w>, y) x)`` of a generalised linear model.
 
     Rows are clipped to ``row_norm`` first, the constant feature ``intercept`` (if positive) is appended, and each
     row's gradient is clipped to ``clip_norm``: l2-sensitivity ``2 clip_norm`` under replace-one, for any input.
-    ``target`` chooses the class that counts as +1 when labels are class numbers (one against the rest).
+    ``target`` chooses the class that counts as +1 when labels are class numbers (one against the rest). With a state
+    ``At(w, shift)`` it is the sum of ``clip(l'(<x, w>, y) x + shift)``, as sensitive; empty rows add nothing.
     """
 
     tag: ClassVar[str] = "GradientSum"
@@ -48,16 +62,18 @@ class GradientSum(Query):
         return grid_for(self.clip_norm)
 
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        place = place_of(state)
         return glm_gradient(
             block["X"],
             one_against_rest(block["y"], self.target),
-            state,
+            place.w,
             self.loss,
             row_norm=self.row_norm,
             clip_norm=self.clip_norm,
             grid=self.grid,
             intercept=self.intercept,
             rows=rows,
+            shift=place.shift,
         )
 
 

@@ -24,6 +24,7 @@ from dpdist.kernels.fine_gradients import fine_gradient, fine_grid, gradient_err
 from dpdist.kernels.grid import power_grid, to_units
 from dpdist.losses import Logistic, Loss, SmoothedHinge
 from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.mechanisms.objective_perturbation import ObjectivePerturbation
 from dpdist.privacy.randomness.bits import Bits
 from dpdist.queries.gradient_sums import one_against_rest
@@ -192,7 +193,7 @@ class Minimum(Query):
             intercept=objective.intercept,
         )
 
-    def explore(self, ask: Ask, state: Any, mechanism: Any, bits: Bits) -> NDArray[Any]:
+    def explore(self, ask: Ask, state: Any, mechanism: Mechanism, bits: Bits) -> NDArray[Any]:
         return self._minimise(ask, np.zeros(self.size))
 
     def statistic(self, total: NDArray[Any]) -> tuple[NDArray[Any], float]:
@@ -248,7 +249,7 @@ class PerturbedMinimum(Minimum):
 
     mechanism: ObjectivePerturbation | None = None
 
-    def explore(self, ask: Ask, state: Any, mechanism: Any, bits: Bits) -> NDArray[Any]:
+    def explore(self, ask: Ask, state: Any, mechanism: Mechanism, bits: Bits) -> NDArray[Any]:
         if mechanism != self._mechanism:
             raise BudgetError("this query is priced by the mechanism that it names, and was asked with another one")
         return self._minimise(ask, self._mechanism.linear_term(self.size, bits))

@@ -119,7 +119,8 @@ class SecondMomentSum(Query):
         if self.paired:
             raise BudgetError(
                 "rows are paired by their position, and adding or removing a row moves all rows behind it into other "
-                "pairs: SecondMomentSum(paired=True) is private for replace-one with units whose rows are counted"
+                "pairs: SecondMomentSum(paired=True) is private for replace-one with units whose rows are counted. Use "
+                "neighbours='replace-one', or paired=False"
             )
         return one * self.bound
 

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,26 @@ def limited(place: Path, capsys: pytest.CaptureFixture[str]) -> str:
     assert call(capsys, "run", "job.yaml", "--output", "first", "--quiet").code == 0
     assert call(capsys, "budget", "backup", "good.sqlite").code == 0
     return data.account
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture(params=["files", "a server"])
+def elsewhere(request, place) -> str:
+    """Where a ledger may be made, and none is."""
+    if request.param == "files":
+        return str(place / "new.sqlite")
+    server = request.getfixturevalue("server")
+    server.forget()
+    return server.address
 
 
 def spoil(kind: str, ledger: Path) -> None:
@@ -104,6 +125,36 @@ def test_a_flipped_byte_is_one_error_or_changes_nothing_that_counts(place):
     assert len(near) > 500 and any("cannot be read as what was written" in text for text in said)
 
 
+DAMAGES = [
+    ("dpdist_runs", "total = 'x'"),
+    ("dpdist_runs", "total = NULL"),
+    ("dpdist_runs", "epsilon = 0.25"),
+    ("dpdist_runs", "neighbours = 'nobody'"),
+    ("dpdist_limits", "epsilon = -1"),
+    ("dpdist_limits", "composition = 'none'"),
+    ("dpdist_heads", "token = 'x'"),
+    ("dpdist_ledger", "id = 'x'"),
+]
+
+
+@pytest.mark.parametrize(("table", "change"), DAMAGES)
+def test_an_entry_that_was_changed_is_one_error(table, change, elsewhere):
+    """Whoever is charged notices, by what is on file or by what a dataset remembers."""
+    with contextlib.closing(Ledger(elsewhere)) as book:
+        book.set_limit("d", Budget(50.0))
+        for i in range(3):
+            book.open_run("d", f"r{i}", "p", Charge(0.5))
+        head = book.head()
+        book._db.write(lambda db: db.execute(f"UPDATE {table} SET {change}"))
+    with contextlib.closing(Ledger(elsewhere)) as book:
+        with pytest.raises(LedgerError) as refused:
+            book.check_remembered(head, "the dataset")
+            book.open_run("d", "r3", "p", Charge(0.5))
+        assert re.search(REMEDIES, str(refused.value))
+        count = book._db.read(lambda db: db.execute("SELECT COUNT(*) FROM dpdist_runs").fetchone()[0])
+        assert count == 3
+
+
 @pytest.mark.parametrize("name", ["", " survey", "a/b", "two\nlines", "x" * 201])
 def test_an_account_name_that_is_none(name, place, capsys):
     np.save("X.npy", np.zeros((10, 2)))
@@ -134,6 +185,7 @@ def test_a_ledger_that_is_none_is_one_error_for_every_command(kind, limited, pla
             ["budget", "history", "rows.zarr"],
             ["budget", "backup", "other.sqlite"],
             ["budget", "restore", "--nothing-since"],
+            ["budget", "move", "rows.zarr", "--to", "other.sqlite"],
         )
     ):
         spoil(kind, ledger)
@@ -152,17 +204,6 @@ def test_a_ledger_that_is_none_is_one_error_for_every_command(kind, limited, pla
     assert call(capsys, "run", "job.yaml", "--output", "second", "--resume", "--quiet").code == 0
     with contextlib.closing(Ledger()) as book:
         assert book.spent(limited).epsilon == pytest.approx(2.0) and len(book.history(limited)) == 2
-
-
-@pytest.fixture(params=["files", "a server"])
-def elsewhere(request, place) -> str:
-    """Where a ledger may be made, and none is."""
-    if request.param == "files":
-        return str(place / "new.sqlite")
-    server = PostgresServer()
-    request.addfinalizer(server.remove)
-    server.start()
-    return server.address
 
 
 def test_a_refused_limit_or_move_makes_no_ledger(elsewhere, limited, place, capsys):

@@ -23,7 +23,7 @@ from dpdist.data.stores import zarr_arguments
 from dpdist.engine import coordinator
 from dpdist.engine.progress import Released, watching
 from dpdist.errors import DataError, Fenced, LedgerError, LedgerUnavailable, Unavailable
-from dpdist.objects import StoreError, StoreUnavailable, object_store
+from dpdist.objects import Objects, StoreError, StoreUnavailable, object_store
 from dpdist.privacy.ledger.object_journal import ObjectJournal
 from dpdist.runs.remembered import of_dataset
 from tests import outages
@@ -195,6 +195,20 @@ def test_a_store_that_fails_for_a_moment_changes_nothing(s3_faults, place, fault
     s3_faults.spoil = times(3, fault)
     assert (fitted(Dataset.open(place), ledger=Ledger(":memory:")) == fitted(None)).all()
     assert s3_faults.spoiled == 3
+
+
+def test_a_page_that_asks_to_log_in_is_no_answer_of_a_store(s3_faults, place, impatient):
+    kept = Objects(place)
+    kept.put("key", b"what is kept")
+    s3_faults.spoil = lambda method, path: "page"
+    asked = [kept.listed, lambda: kept.get("key"), lambda: kept.put("key", b""), lambda: kept.create("other", b"")]
+    for ask in [*asked, lambda: kept.delete(["key"])]:
+        with pytest.raises(StoreUnavailable):
+            ask()
+    s3_faults.come_back()
+    assert kept.listed() == ["key"] and kept.get("key") == b"what is kept" and kept.get("other") is None
+    kept.put("page.html", b"<html></html>")
+    assert kept.get("page.html") == b"<html></html>"
 
 
 def test_a_truncated_chunk_stops_the_run_before_it_is_charged(s3_faults, place):

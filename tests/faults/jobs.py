@@ -74,13 +74,19 @@ def secrets(shards: int = 2) -> Secrets:
     return secrets_of(sums, query.grid, X[:: N_ROWS // 50], N_ROWS)
 
 
+def slowly(X: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The rows of a partition, which take a while to load."""
+    time.sleep(0.3)
+    return np.asarray(X)
+
+
 def run(
     store: Path, ledger: Ledger, run_id: str, cluster: Any = "threads", *, seconds: float = 0.0, swell: int = 0,
-    random_state: int | None = 7, n_rounds: int = N_ROUNDS,
+    random_state: int | None = 7, n_rounds: int = N_ROUNDS, prepare: Any = np.asarray,
 ) -> NDArray[np.float64]:  # fmt: skip
     """All releases, each asked at a state that the one before decided."""
     with Coordinator(
-        Dataset.open(str(store)), Budget(1.0, 1e-6), arrays={"X": np.asarray}, ledger=ledger, cluster=cluster,
+        Dataset.open(str(store)), Budget(1.0, 1e-6), arrays={"X": prepare}, ledger=ledger, cluster=cluster,
         run_id=run_id, random_state=random_state,
     ) as coordinator:  # fmt: skip
         item = coordinator.plan([Item("sum", Gaussian(), count=n_rounds)])["sum"]

@@ -97,6 +97,23 @@ def test_a_crash_inside_a_transaction(server, cuts, tmp_path, rows, expected, in
     came_to("PostgreSQL", f"crashes inside {inside}, back after {AWAY:.0f} s", SURVIVED, took)
 
 
+def test_a_second_crash_inside_the_transaction_that_is_repeated(server, cuts, tmp_path, rows, expected):
+    struck: list[float] = []
+
+    def crash(message: bytes) -> None:
+        if INSIDE["a value"] in message and len(struck) < 2:
+            struck.append(time.monotonic())
+            server.stop("immediate")
+            threading.Timer(AWAY / 4, server.start).start()
+
+    Ledger(cuts.address).close()
+    cuts.spoil = crash
+    assert same(runs.run(tmp_path, "central", rows, str(tmp_path / "out"), ledger=cuts.address), expected)
+    took = time.monotonic() - struck[0]
+    assert len(struck) == 2 and took >= AWAY / 2 and charges(server.address) == 1
+    came_to("PostgreSQL", f"crashes twice inside a value, back after {AWAY / 4:.0f} s each time", SURVIVED, took)
+
+
 def test_a_connection_on_which_nothing_is_said_any_more(server, cuts, tmp_path, rows, expected):
     struck: list[float] = []
 

@@ -30,6 +30,7 @@ from dpdist.privacy.accounting.charge import Charge
 from dpdist.runs.directory import OutputError
 from tests.cli.command import call
 from tests.faults import jobs
+from tests.faults.cluster import RealCluster, within
 from tests.faults.page import came_to
 
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(os.getuid() != 0, reason="mounts a file system: needs root")]
@@ -215,6 +216,35 @@ def test_under_the_rows(place, healthy, monkeypatch):
     chunk.unlink()
     chunk.write_bytes(kept)
     healthy(run(place, Ledger(path)), path)
+
+
+def test_under_workers_that_spill_what_they_hold(place, healthy, tmp_path_factory):
+    """Not as the project sets them: rows that find no room on the disk stay in memory."""
+    disk = SmallDisk(tmp_path_factory.mktemp("spilled") / "small")
+    spilling = {"TARGET": "1e-5", "SPILL": "1e-4", "PAUSE": "False", "TERMINATE": "False"}
+    env = {f"DASK_DISTRIBUTED__WORKER__MEMORY__{name}": value for name, value in spilling.items()}
+    options = ["--memory-limit", "1GiB", "--local-directory", str(disk.folder)]
+    struck: list[float] = []
+
+    def strike(event: object) -> None:
+        if isinstance(event, Loading):
+            struck.append(time.monotonic())
+            disk.fill()
+
+    try:
+        with (
+            RealCluster(place, 2, env=env, worker=options) as cluster,
+            contextlib.closing(Ledger(place / "ledger.sqlite")) as ledger,
+        ):
+            cluster.ready()
+            with watching(strike):
+                values = within(60, lambda: jobs.run(place / "rows.zarr", ledger, "run", cluster.address))
+            took = time.monotonic() - struck[0]
+            assert "keeping data in memory" in cluster.log()
+    finally:
+        disk.unmount()
+    healthy(values)
+    came_to("Disk", "full under workers that spill the rows they hold", "survived: the same values", took)
 
 
 def test_under_an_ingestion_by_owners_it_is_known_before_it_is_full(place, disk):

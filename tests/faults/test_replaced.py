@@ -14,11 +14,13 @@ from dpdist import Budget, Coordinator, Dataset, Ledger
 from dpdist.cli.exit_codes import report
 from dpdist.engine import waits
 from dpdist.engine.connection import Connection
+from dpdist.engine.progress import Loading, Released, watching
 from dpdist.errors import ClusterError
 from dpdist.privacy.accounting.plan import Item
 from dpdist.privacy.mechanisms.additive import Gaussian
 from tests.faults import jobs
 from tests.faults.cluster import RealCluster, within
+from tests.faults.page import came_to
 
 SECONDS = 0.05  # for a partition
 LIMIT = 60.0  # for a whole run, restarts of workers included
@@ -63,6 +65,34 @@ def test_all_workers_replaced_at_once(place, run, healthy):
         with jobs.at_release(3, lambda: meanwhile(replace)):
             values = run(cluster.address)
     healthy(values)
+
+
+@pytest.mark.faults
+def test_all_workers_replaced_while_a_dataset_is_loading(place, run, healthy):
+    seen: list[object] = []
+    with RealCluster(place, 2) as cluster:
+        cluster.ready()
+
+        def replace() -> None:
+            time.sleep(0.5)  # each has a partition or two of its five
+            seen.append(time.monotonic())
+            cluster.kill_workers()
+            cluster.start_worker()
+            cluster.start_worker()
+
+        def strike(event: object) -> None:
+            seen.append(event)
+            if isinstance(event, Loading):
+                threading.Thread(target=replace, daemon=True).start()
+
+        with watching(strike):
+            values = run(cluster.address, prepare=jobs.slowly)
+    (struck,) = (entry for entry in seen if isinstance(entry, float))
+    took = time.monotonic() - struck
+    before = [type(event) for event in seen[: seen.index(struck)]]
+    assert Loading in before and Released not in before, "it was hit while it loaded"
+    healthy(values)
+    came_to("Cluster", "both workers are replaced while rows are loaded", "survived: the same values", took)
 
 
 def test_all_workers_gone_while_a_run_meets_them(place, run, healthy, monkeypatch):

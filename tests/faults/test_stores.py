@@ -23,6 +23,7 @@ KINDS = {
     "503": "answers 503",
     "cut": "cuts its answers off",
     "silent": "takes requests and says nothing",
+    "page": "is behind a page that asks to log in",
 }
 MOMENTS = {
     "opening": "when a run opens its rows",
@@ -51,7 +52,10 @@ def test_away_for_a_while(s3_faults, address, tmp_path, kind, moment):
     came_to("Object store", f"{KINDS[kind]} for {AWAY:.0f} s {MOMENTS[moment]}", "survived: the same values", took)
 
 
-FOR_GOOD = [*(("refused", moment) for moment in MOMENTS), ("503", "round"), ("cut", "journal"), ("silent", "round")]
+FOR_GOOD = [
+    *(("refused", moment) for moment in MOMENTS),
+    *(("503", "round"), ("cut", "journal"), ("silent", "round"), ("page", "round"), ("page", "journal")),
+]
 
 
 @pytest.mark.parametrize(("kind", "moment"), FOR_GOOD)

@@ -13,11 +13,12 @@ from dpdist import LogisticRegression
 from dpdist.central import SVRG, GradientDescent
 from dpdist.figures import run_figure as figures
 from dpdist.figures.figure import load_figure
-from dpdist.figures.measures import along, minimise
+from dpdist.figures.measures import Gap, along, minimise
 from dpdist.figures.run_figure import run_figure
 from dpdist.jobs.job import JobError
 from dpdist.losses import Huber, Logistic
 from dpdist.problems import linear_problems as synthetic
+from dpdist.problems.catalog import PROBLEMS
 
 FIGURES = sorted((Path(__file__).parents[2] / "pipelines" / "figures").glob("*.yaml"))
 SMALL = """\
@@ -163,6 +164,17 @@ def test_a_figure_is_drawn_and_its_numbers_are_those_of_the_runs(path, tmp_path)
         assert row["epsilon"] <= (0.5 if row["line"].endswith("0.5") else 1.0) and row["delta"] <= 1e-4
         assert row["accountant"] == "gdp" and row["metric"] == "gap" and row["preset"] == "quick"
         assert row["error"] > 0
+
+
+def test_the_gap_follows_the_order_of_the_classes():
+    generated = PROBLEMS["logit"].generate({"n": 20_000, "d": 3})
+    rows = generated.dataset.read(0, 20_000)
+    common = {"row_norm": 1.0, "fit_intercept": False, "epsilon": 5.0, "delta": 1e-6, "random_state": 1}
+    one, two = (LogisticRegression(classes=c, **common).fit(rows["X"], rows["y"]) for c in ([0, 1], [1, 0]))
+    for model in (one, two):
+        gap = Gap(generated, model)
+        assert gap.error(model) < gap.trivial() / 10 and gap.nonprivate(rows["X"], rows["y"]) == 0
+    assert Gap(generated, one).error(two) > gap.trivial()
 
 
 def test_finished_runs_are_kept_and_new_ones_paid_for(path, tmp_path):

@@ -89,7 +89,7 @@ def test_what_it_becomes(load, job, settings, became):
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_any_estimator_can_choose(load, estimator):
-    job = load({**LOGIT, "estimator": estimator, "params": {}})
+    job = load({**LOGIT, "estimator": estimator, "data": {"path": "rows.zarr"}, "params": {}})
     assert job.method.id == "auto" and job.method.outputs and job.estimator == estimator
     JOB.validate(json.loads(json.dumps(job.asked)))
 

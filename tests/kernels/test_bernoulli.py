@@ -1,21 +1,15 @@
-"""Random bits, packed rows, hashes and subsets against plain Python, word by word."""
+"""Random bits against plain Python, word by word."""
 
 from __future__ import annotations
 
 import math
-from itertools import chain, combinations, repeat
+from itertools import chain, repeat
 
 import numpy as np
 import pytest
-from scipy.linalg import hadamard
-from scipy.stats import chi2
 
 from dpdist.kernels import bernoulli
-from dpdist.kernels.bases import fwht
 from dpdist.kernels.bernoulli import DIGITS, bernoulli_lanes
-from dpdist.kernels.hashes import LARGEST, PRIME, SMALL, cell_starts, hash_values, support
-from dpdist.kernels.packed_bits import count_packed, count_unary, lane_words, pack_unary, padding_is_zero
-from dpdist.kernels.subsets import random_subsets
 
 
 def source(seed):
@@ -128,120 +122,3 @@ def test_few_words_are_drawn():
 def test_impossible_thresholds(threshold):
     with pytest.raises(ValueError, match="threshold"):
         bernoulli_lanes(source(0), 1, threshold)
-
-
-@pytest.mark.parametrize("n", [1, 5, 63, 64, 65, 200, 256])
-@pytest.mark.parametrize("k", [1, 2, 7, 8, 63, 64, 65, 130])
-@pytest.mark.parametrize("with_coins", [False, True])
-def test_packed_rows_are_the_lanes_with_own_bits(n, k, with_coins):
-    rng = np.random.default_rng(n * 1000 + k)
-    lanes = rng.integers(0, 2**64, size=lane_words(n, k), dtype=np.uint64)
-    values = rng.integers(-1, k, size=n)
-    coins = rng.integers(0, 2**64, size=-(-n // 64), dtype=np.uint64) if with_coins else None
-    stream = np.unpackbits(lanes.view(np.uint8), bitorder="little")
-    full = n // 64 * 64
-    whole = stream[: full * k].reshape(-1, k, 64).transpose(0, 2, 1).reshape(full, k)
-    last = stream[full * k : n * k].reshape(k, n - full).T
-    expected = np.concatenate([whole, last])
-    for i, x in enumerate(values):
-        if x >= 0:
-            expected[i, x] = 1 - expected[i, x] if coins is None else int(coins[i // 64]) >> (i % 64) & 1
-    packed = pack_unary(lanes, values, k, coins)
-    np.testing.assert_array_equal(packed, np.packbits(expected, axis=1, bitorder="little"))
-    np.testing.assert_array_equal(count_unary(lanes, values, k, coins), expected.sum(axis=0))
-    np.testing.assert_array_equal(count_packed(packed, k), expected.sum(axis=0))
-    assert padding_is_zero(packed, k).all()
-    if k % 8:
-        packed[0, -1] |= 128
-        assert not padding_is_zero(packed, k)[0]
-
-
-def test_counts_beyond_one_byte():
-    packed = np.full((1000, 2), 255, dtype=np.uint8)
-    assert count_packed(packed, 16).tolist() == [1000] * 16
-    assert count_packed(packed[:0], 16).tolist() == [0] * 16
-
-
-@pytest.mark.parametrize("size", [1, 2, 8, 64])
-def test_walsh_hadamard_transform(size):
-    v = np.random.default_rng(size).integers(-9, 9, size=size)
-    np.testing.assert_array_equal(fwht(v), hadamard(size) @ v)
-    np.testing.assert_array_equal(fwht(fwht(v)), size * v)
-
-
-@pytest.mark.parametrize("shape", [(0,), (3,), (2, 2)])
-def test_no_transform_of_other_lengths(shape):
-    with pytest.raises(ValueError, match="power of two"):
-        fwht(np.zeros(shape))
-
-
-def plain_hash(seed, x, g):
-    a, b = (seed & PRIME) % PRIME, seed >> 32 & PRIME
-    return ((a * (a * (x >> 30) + (x & SMALL - 1)) + b) % PRIME) * g >> 31
-
-
-EDGES = [0, PRIME, PRIME << 32, (PRIME - 1) | PRIME << 32, (PRIME << 32) | PRIME, 2**64 - 1, 1, 1 << 32]
-
-
-@pytest.mark.parametrize("g", [2, 3, 4, 55, 65536])
-def test_hashes_are_the_polynomial(g):
-    rng = np.random.default_rng(g)
-    seeds = np.concatenate([rng.integers(0, 2**64, size=200, dtype=np.uint64), np.array(EDGES, dtype=np.uint64)])
-    for top in (100, SMALL, 2**40, LARGEST + 1):
-        values = rng.integers(0, top, size=len(seeds))
-        values[:3] = 0, top - 1, -1
-        found = hash_values(seeds, values, g)
-        expected = [-1 if x < 0 else plain_hash(int(s), int(x), g) for s, x in zip(seeds, values, strict=True)]
-        np.testing.assert_array_equal(found, expected)
-
-
-def test_supporters_by_brute_force():
-    rng = np.random.default_rng(5)
-    n, k, g = 2500, 40, 5
-    seeds = np.concatenate([rng.integers(0, 2**64, size=n - 8, dtype=np.uint64), np.array(EDGES, dtype=np.uint64)])
-    cells = rng.integers(0, g, size=n)
-    expected = [sum(plain_hash(int(s), v, g) == c for s, c in zip(seeds, cells, strict=True)) for v in range(k)]
-    np.testing.assert_array_equal(support(seeds, cells, g, k), expected)
-    some = np.array([3, 17, 3, 39])
-    np.testing.assert_array_equal(support(seeds, cells, g, 0, some), np.array(expected)[some])
-
-
-def test_a_small_copy_of_the_family_is_pairwise_uniform():
-    """Over all (a, b) modulo a small prime, two values take every pair of positions equally often."""
-    p = 31
-    for x, y in ((0, 1), (3, 30)):
-        pairs = np.array([((a * x + b) % p) * p + (a * y + b) % p for a in range(p) for b in range(p)])
-        assert (np.bincount(pairs, minlength=p * p) == 1).all()
-
-
-@pytest.mark.parametrize("g", [2, 3, 7, 1000])
-def test_cells_tile_the_positions(g):
-    starts = cell_starts(g)
-    assert starts[0] == 0 and starts[-1] == PRIME
-    positions = np.unique(np.concatenate([starts[:-1], starts[1:] - 1]))
-    np.testing.assert_array_equal(positions * g >> 31, np.searchsorted(starts, positions, side="right") - 1)
-
-
-SUBSETS = [(6, 2, -1), (6, 3, 0), (6, 2, 5), (6, 2, 3), (4, 4, -1), (5, 0, 2), (9, 3, 8)]
-
-
-@pytest.mark.parametrize(("k", "w", "without"), SUBSETS)
-def test_all_subsets_are_equally_frequent(k, w, without):
-    n = 60_000
-    packed = random_subsets(source(k + w), k, np.full(n, w), np.full(n, without))
-    members = np.unpackbits(packed, axis=1, bitorder="little")
-    assert (members.sum(axis=1) == w).all()
-    assert without < 0 or not members[:, without].any()
-    cells = [sum(1 << i for i in subset) for subset in combinations([i for i in range(k) if i != without], w)]
-    code = members[:, :k].astype(np.int64) @ (1 << np.arange(k))
-    counts = np.bincount(code, minlength=1 << k)[cells]
-    assert counts.sum() == n
-    expected = n / len(cells)
-    assert ((counts - expected) ** 2 / expected).sum() <= chi2.isf(1e-7, max(len(cells) - 1, 1))
-
-
-def test_biased_words_are_passed_over():
-    """For n = 3, only the word 0 is one too many of 2**32; it must not be used."""
-    supply = np.array([0, 0, 0, 7 << 61], dtype=np.uint64)
-    packed = random_subsets(lambda n: np.resize(supply, n), 3, np.array([1]), np.array([-1]))
-    assert packed.tolist() == [[1 << (7 * 3 >> 3)]]

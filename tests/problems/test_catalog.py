@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 import zarr
@@ -11,7 +13,7 @@ from dpdist.central import ClipNorm
 from dpdist.errors import DataError
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.problems import linear_problems as synthetic
-from dpdist.problems.catalog import PROBLEMS
+from dpdist.problems.catalog import FAMILIES, PROBLEMS
 
 CLASSIFIER = {"classes": [0, 1], "row_norm": 1.0, "epsilon": 1.0, "delta": 1e-6, "random_state": 0}
 SMALL = {"n": 3000, "d": 4}
@@ -21,16 +23,25 @@ SMALL = {"n": 3000, "d": 4}
 def test_the_same_parameters_are_the_same_dataset(name):
     problem = PROBLEMS[name]
     single = bool(problem.shared)
-    data = {"n": 3000, "d": 1 if single else 5}
+    data = {"n": 3000, "d": 1 if single else 24}
     one, two = problem.generate(data), problem.generate({**data, "random_state": 0})
     assert one.dataset.id == two.dataset.id == problem.dataset_id(data)
     for array in one.dataset.arrays:
         assert np.array_equal(one.dataset.read(0, 3000)[array], two.dataset.read(0, 3000)[array])
     ids = {
         problem.dataset_id({**data, **other})
-        for other in ({}, {"n": 3001}, {"exponent": 2.0} if single else {"d": 6}, {"random_state": 1})
+        for other in ({}, {"n": 3001}, {"exponent": 2.0} if single else {"d": 25}, {"random_state": 1})
     }
     assert len(ids) == 4
+
+
+def test_every_problem_has_a_name_of_its_own_and_a_generator_that_reads_its_parameters():
+    assert len(PROBLEMS) == sum(len(family.PROBLEMS) for family in FAMILIES)
+    everywhere = {"n", "d", "random_state", "dtype", "store", "labels", "public_rows"}
+    for problem in PROBLEMS.values():
+        read = inspect.signature(problem.generator).parameters
+        assert set(problem.parameters) - everywhere <= set(read), problem.name
+        assert problem.metrics and set(problem.shared) <= set(problem.parameters)
 
 
 def test_whole_numbers_and_their_floats_are_one_dataset():
@@ -41,8 +52,9 @@ def test_whole_numbers_and_their_floats_are_one_dataset():
 class Knows:
     """A model that predicts what it is told."""
 
-    def __init__(self, *answers, classes=None, log_probabilities=None, values=None):
+    def __init__(self, *answers, classes=None, log_probabilities=None, values=None, coef=None):
         self.answers, self.classes_, self.predict_log_proba, self.predict = answers, classes, log_probabilities, values
+        self.coef_ = coef
 
 
 def probable(classes, log_probabilities):
@@ -95,6 +107,23 @@ def test_regression_counts_half_the_squared_distance():
     assert metrics["error"] == pytest.approx(0.02)
     assert metrics["trivial_error"] == pytest.approx(0.5 / 4, rel=0.05), "E <x, w>^2 / 2 = |w|^2 / (2 d)"
     assert metrics["nonprivate_error"] < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "data"), [("linear", {}), ("heavy", {}), ("sparse-design", {"link": "wave", "design": "gaussian"})]
+)
+def test_the_distance_is_that_of_the_coefficients(name, data):
+    generated = PROBLEMS[name].generate({"n": 20_000, "d": 4, **data})
+    off = Knows(Answer.NUMBERS, Answer.COEFFICIENTS, coef=generated.truth + 0.3)
+    metric = generated.metric(off, distance=True)
+    assert metric.error(off) == pytest.approx(0.6) and metric.trivial() == pytest.approx(1)
+    assert 0 < generated.nonprivate(metric) < (0.1 if name == "heavy" else 0.02)
+
+
+def test_what_has_no_distance_says_so():
+    generated = PROBLEMS["logit"].generate(SMALL)
+    with pytest.raises(DataError, match="'logit' judges nothing by distance, and Knows gives predicted classes"):
+        generated.metric(Knows(Answer.CLASSES), distance=True)
 
 
 @pytest.mark.parametrize(

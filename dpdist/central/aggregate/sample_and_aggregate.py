@@ -205,6 +205,9 @@ class SampleAndAggregate(Estimator):
         X = validate_data(self, X, reset=False)
         return X @ self.coef_ + self.intercept_
 
+    def _extreme_labels(self) -> tuple[Any, Any]:
+        return (-1.0, 1.0) if self._block_fit().classifies else super()._extreme_labels()
+
     def _block_fit(self) -> BlockFit:
         if isinstance(self.estimator, str) and self.estimator in BUILT_IN:
             return BUILT_IN[self.estimator](float(self.alpha), bool(self.fit_intercept))

@@ -39,6 +39,7 @@ from dpdist.estimators.parameters import check_bound, check_offers
 from dpdist.estimators.row_maps import features, targets
 from dpdist.losses import LOSSES, Logistic, Loss, by_name
 from dpdist.method import Method, Public
+from dpdist.privacy.audit.worst_neighbours import FAR_LABEL
 
 Vector = NDArray[np.float64]
 
@@ -83,7 +84,8 @@ class Minimizer(Estimator):
         ``"output"``, one release of the exact minimiser (`perturbation`); ``"svrg"``, ``"svrg++"``, ``"katyusha"``
         (`variance_reduced`); ``"mirror"`` and ``"accelerated-mirror"`` (`mirror`); ``"frank-wolfe"`` over an l1 ball
         or simplex (`frank_wolfe`); ``HardThresholding(n_nonzero=8)`` for few coefficients (`hard_threshold`). A name
-        is the object with its defaults: ``solver=FrankWolfe(n_rounds=40)`` sets what it reads. ``"auto"`` decides
+        is the object with its defaults: ``solver=FrankWolfe(n_rounds=40)`` sets what it reads, such as the public
+        point ``start`` where it begins and, of some, ``combine``, which of its points it returns. ``"auto"`` decides
         from public numbers only (`dpdist.central.linear.automatic`); the choice is in ``solver_``, the reason in
         ``solver_reason_``.
     gradient : str or Gradient, default "auto"
@@ -243,6 +245,15 @@ class Minimizer(Estimator):
 
     def _n_problems(self) -> int:
         return 1
+
+    def _extreme_labels(self) -> tuple[Any, Any]:
+        """For labels that are numbers, where the loss is steepest: those that redescend ignore what is far away."""
+        loss = self._loss()
+        if loss.labels == "signs":
+            return -1.0, 1.0
+        y = np.geomspace(FAR_LABEL, 1e-3, 121)
+        steepest = float(y[np.abs(loss.derivative(np.zeros_like(y), y)).argmax()])
+        return -steepest, steepest
 
     def _loss(self) -> Loss:
         return by_name(self.loss) if isinstance(self.loss, str) else self.loss

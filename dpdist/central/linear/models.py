@@ -84,6 +84,10 @@ class _LinearClassifier(ClassifierMixin, _LinearModel):
         assert self.classes is not None
         return replace(super()._problem(public), classes=tuple(self.classes))
 
+    def _extreme_labels(self) -> tuple[Any, Any]:
+        assert self.classes is not None
+        return self.classes[0], self.classes[1]
+
     def _n_problems(self) -> int:
         assert self.classes is not None
         return len(self.classes) if len(self.classes) > 2 else 1

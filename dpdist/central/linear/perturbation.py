@@ -72,14 +72,14 @@ class Perturbation(LinearMethod):
         Gradient passes over all rows. Default: enough for every dataset.
     """
 
-    def __new__(cls, *args: Any, start: Any = None, **kwargs: Any) -> Self:
-        if start is not None:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        if kwargs.get("start") is not None:
             raise BudgetError(
-                f"start={start!r:.60} has nothing to begin: {cls.__name__} releases one minimiser, which is the same "
-                "from wherever its solver begins, and how many passes are enough is proved from 0. Leave start out, or "
-                "use solver='gradient'"
+                f"start={kwargs['start']!r:.60} has nothing to begin: {cls.__name__} releases one minimiser, which is "
+                "the same from wherever its solver begins, and how many passes are enough is proved from 0. Leave "
+                "start out, or use solver='gradient'"
             )
-        return super().__new__(cls)
+        return super().__new__(cls, *args, **kwargs)
 
     def decide(self, public: Public, statement: Problem) -> Self:
         problem = bounded_by(statement, self.name, ClipNorm)

@@ -35,6 +35,7 @@ from dpdist.local.statistics.residuals import LinkMode
 from dpdist.local.survey.protocol import Domain, LocalProtocol, Randomiser, Statistic
 from dpdist.local.survey.reports import Reports
 from dpdist.method import Oracle, Public
+from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.protected_units import LABEL, Protected
 from dpdist.privacy.randomness.bits import Bits
 from dpdist.privacy.randomness.draws import Draws
@@ -220,7 +221,7 @@ class LabelPasses(Reports):
     def passes(self) -> int:
         return self.n_passes
 
-    def explore(self, ask: Ask, state: Any, mechanism: Any, bits: Bits) -> NDArray[Any]:
+    def explore(self, ask: Ask, state: Any, mechanism: Mechanism, bits: Bits) -> NDArray[Any]:
         """All passes, under one fresh key."""
         key = bits.words(4).tobytes()
         totals: list[NDArray[Any]] = []

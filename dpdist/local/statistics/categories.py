@@ -71,6 +71,10 @@ class Labelled(Statistic):
     def size(self) -> int:
         return len(self.labels)
 
+    @property
+    def two_categories(self) -> tuple[Any, Any]:
+        return self.labels[0], self.labels[-1]
+
     @cached_property
     def _position(self) -> dict[Any, int]:
         return {label: i for i, label in enumerate(self.labels)}

@@ -54,6 +54,10 @@ class Prefix(Statistic):
     def size(self) -> int:
         return 1 << self.length
 
+    @property
+    def two_categories(self) -> tuple[int, int]:
+        return 0, (1 << self.n_bits) - 1
+
     def values(self, block: Block, state: Any = None) -> NDArray[np.int64]:
         """int64, -1 for what is no code."""
         X = block["X"].reshape(len(block["X"]))

@@ -92,6 +92,11 @@ class Statistic(ABC):
         """
         return np.take_along_axis(self.values(block, state), coordinates, axis=1)
 
+    @property
+    def two_categories(self) -> tuple[Any, Any]:
+        """Two entries of X that are different categories (of a statistic with the domain "category")."""
+        return 0, self.size - 1
+
     def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
         """The mean of what the values stand for, from that of the values (scale and centre)."""
         return mean

@@ -20,6 +20,7 @@ from dpdist.identity import text
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.privacy.accounting.cost import Cost
 from dpdist.privacy.budget import Neighbours
+from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.protected_units import Protected
 from dpdist.privacy.randomness.bits import Bits
 from dpdist.privacy.randomness.draws import StreamDraws
@@ -86,7 +87,7 @@ class Reports(Query):
         """The noise of one report: there is no exact sum whose sensitivity would matter."""
         return self.protocol.noise_std
 
-    def explore(self, ask: Ask, state: Any, mechanism: Any, bits: Bits) -> NDArray[Any]:
+    def explore(self, ask: Ask, state: Any, mechanism: Mechanism, bits: Bits) -> NDArray[Any]:
         """One question to all users, under a fresh key."""
         return ask((bits.words(4).tobytes(), state))
 

@@ -25,7 +25,8 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 # ------------------------------------------------------------------------------------------------- Gaussian DP
 def _mills(x: float | NDArray[np.float64]) -> NDArray[np.float64]:
     """(1 - Phi(x)) / phi(x)."""
-    return math.sqrt(math.pi / 2) * erfcx(np.asarray(x) / math.sqrt(2))
+    ratio: NDArray[np.float64] = math.sqrt(math.pi / 2) * erfcx(np.asarray(x) / math.sqrt(2))
+    return ratio
 
 
 def _log_gdp_delta(epsilon: float, mu: float) -> float:
@@ -245,7 +246,8 @@ def pure_rdp(epsilon: float, orders: NDArray[np.float64]) -> NDArray[np.float64]
     """
     exact = np.logaddexp(orders * epsilon, (1 - orders) * epsilon) - np.logaddexp(0.0, epsilon)
     exact = (exact + 1e-15 * (1 + orders * epsilon)) / (orders - 1)
-    return np.minimum(exact, np.minimum(epsilon, orders * epsilon**2 / 2))
+    curve: NDArray[np.float64] = np.minimum(exact, np.minimum(epsilon, orders * epsilon**2 / 2))
+    return curve
 
 
 def laplace_rdp(epsilon: float, orders: NDArray[np.float64]) -> NDArray[np.float64]:

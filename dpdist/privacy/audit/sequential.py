@@ -14,7 +14,7 @@ those who would have done well on trial runs; a mixture of fair bets is fair.
 When an audit ends (`SequentialAudit.verdict`):
 
 * ``"caught"``: the capital against the claim reached ``1/alpha``;
-* ``"passed"``: no gambler, at their pace so far plus three standard errors, would get there in the runs that are left.
+* ``"passed"``: no gambler, at their pace so far plus two standard errors, would get there in the runs that are left.
   This can miss a fault, never invent one. Of what leaks nothing it takes some fifty runs to say so;
 * ``"passed"``, too, if the runs are used up.
 """
@@ -41,7 +41,8 @@ STAKES = np.array([1 / 16, 1 / 8, 1 / 4, 1 / 2, 0.75, 0.9, 0.97])
 """In units of the largest stake that cannot ruin."""
 TANGENTS = (0.0, 0.75, 1.5)
 """The lines of a mu have the slopes ``e^(mu t)``; smaller ones are those of complements and exchanged datasets."""
-PACE_ERRORS = 2.0
+PACE_ERRORS, LEAST = 2.0, 40
+"""Of fewer runs standard errors say too little to give up."""
 LEVELS = np.linspace(0.02, 0.98, 21)
 """Events are that a score is beyond one of these quantiles of the trial scores."""
 
@@ -220,10 +221,12 @@ class SequentialAudit:
         """None as long as more runs may tell."""
         if self.caught:
             return "caught"
-        if self.n_runs == 0:
-            return None
         left = self.max_runs - self.n_runs
-        over = left <= 0 or all(bets.hopeless(self._counts, which, left) for bets, which in self._claims)
+        if left <= 0:
+            return "passed"
+        if self.n_runs < LEAST:
+            return None
+        over = all(bets.hopeless(self._counts, which, left) for bets, which in self._claims)
         return "passed" if over else None
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from dpdist.errors import Forgotten, LedgerError
 from dpdist.privacy.accounting.charge import Charge
@@ -26,6 +26,7 @@ from dpdist.privacy.ledger.records import (
     run_record,
 )
 from dpdist.privacy.ledger.sqlite import utc_now
+from dpdist.privacy.ledger.transaction import Transaction
 from dpdist.privacy.protected_units import About, unit_of_account
 
 LIMIT = """SELECT epsilon, delta, neighbours, composition, number FROM dpdist_limits
@@ -55,7 +56,7 @@ _PAYS_ELSEWHERE = """SELECT account FROM dpdist_datasets WHERE dataset_id = ? AN
     AND NOT EXISTS (SELECT 1 FROM dpdist_accounts WHERE account = ?)"""
 
 
-def open_account(db: Any, account: str, dataset_id: str | None = None, named: bool = True) -> None:
+def open_account(db: Transaction, account: str, dataset_id: str | None = None, named: bool = True) -> None:
     """Open an account unless there is one, and say whose it is.
 
     A dataset has one account for ever: with a second one, its limit would begin anew.
@@ -72,19 +73,19 @@ def open_account(db: Any, account: str, dataset_id: str | None = None, named: bo
         )
 
 
-def account_of(db: Any, dataset_id: str) -> str | None:
+def account_of(db: Transaction, dataset_id: str) -> str | None:
     """The account that a dataset pays from, None if it has none yet."""
     row = db.execute(_ACCOUNT_OF, (dataset_id,)).fetchone()
     return None if row is None else str(row[0])
 
 
-def check_is_account(db: Any, name: str) -> None:
+def check_is_account(db: Transaction, name: str) -> None:
     """Refuse the id of a dataset that pays from an account of another name: a limit on its id would limit nothing."""
     if row := db.execute(_PAYS_ELSEWHERE, (name, name, name)).fetchone():
         raise LedgerError(f"{name!r} is a dataset that pays from the account {row[0]!r}: name that account")
 
 
-def read_limit(db: Any, account: str) -> tuple[Limit | None, int]:
+def read_limit(db: Transaction, account: str) -> tuple[Limit | None, int]:
     """The limit in force and its number; (None, 0) without one."""
     row = db.execute(LIMIT, (account,)).fetchone()
     if row is None:
@@ -93,7 +94,7 @@ def read_limit(db: Any, account: str) -> tuple[Limit | None, int]:
     return limit_of(*terms), number
 
 
-def add_limit(db: Any, account: str, limit: Limit) -> None:
+def add_limit(db: Transaction, account: str, limit: Limit) -> None:
     """Put a limit in force."""
     _, number = read_limit(db, account)
     terms = (limit.budget.epsilon, limit.budget.delta, limit.neighbours.value, limit.composition)
@@ -102,10 +103,12 @@ def add_limit(db: Any, account: str, limit: Limit) -> None:
 
 @as_written
 def limit_of(epsilon: float, delta: float, neighbours: str, composition: Composition) -> Limit:
+    if composition not in get_args(Composition):
+        raise ValueError
     return Limit(Budget(epsilon, delta), Neighbours(neighbours), composition)
 
 
-def read_receipt(db: Any, run_id: str) -> dict[str, Any]:
+def read_receipt(db: Transaction, run_id: str) -> dict[str, Any]:
     """The receipt of a run on file, and which ledger gave it."""
     paid = dict(zip(RECEIPT, db.execute(RECEIPT_OF_RUN, (run_id,)).fetchone(), strict=True))
     path = db.execute(JOURNAL_PATH, (paid["journal"],)).fetchone()
@@ -113,7 +116,7 @@ def read_receipt(db: Any, run_id: str) -> dict[str, Any]:
     return {"ledger": heads.read_id(db), "journal_path": path and path[0], "account_unit": unit, **paid}
 
 
-def read_charges(db: Any, account: str) -> list[Charge]:
+def read_charges(db: Transaction, account: str) -> list[Charge]:
     """All charges on an account, oldest first."""
     return [run_record(row).charge for row in db.execute(RUNS, (account,))]
 
@@ -134,7 +137,7 @@ class Account:
         return unit_of_account(about, is_new) if self.unit is None else self.unit
 
 
-def read_account(db: Any, account: str) -> Account:
+def read_account(db: Transaction, account: str) -> Account:
     """An account as its last run left it."""
     *terms, neighbours, total, unit = db.execute(_STATE, (account, account, account)).fetchone()
     limit = None if terms[0] is None else limit_of(*terms)
@@ -143,7 +146,7 @@ def read_account(db: Any, account: str) -> Account:
     return Account(account, limit, relation, decoded(total), unit)
 
 
-def _check_last(db: Any, account: str) -> None:
+def _check_last(db: Transaction, account: str) -> None:
     """Refuse a balance that does not follow from the one before it and the charge between them."""
     newest = [run_record(row) for row in db.execute(_LAST_TWO, (account,)).fetchall()]
     if not newest:
@@ -173,13 +176,13 @@ def move_command(account: str, source: str, target: str) -> str:
     return shlex.join(["dpdist", "budget", "move", account, "--ledger", source, "--to", target])
 
 
-def read_move(db: Any, account: str) -> Move | None:
+def read_move(db: Transaction, account: str) -> Move | None:
     """The last move of an account, None if it was never moved."""
     row = db.execute(_MOVE, (account,)).fetchone()
     return None if row is None else Move(*row)
 
 
-def check_is_here(db: Any, account: str, path: str) -> None:
+def check_is_here(db: Transaction, account: str, path: str) -> None:
     """Refuse to change an account that was moved away, or is not here yet; `path` is this ledger's, for the message."""
     move = read_move(db, account)
     if move is None or move.stage == "here":
@@ -196,7 +199,7 @@ def check_is_here(db: Any, account: str, path: str) -> None:
     )
 
 
-def balance_after(db: Any, account: Account, charge: Charge) -> Balance:
+def balance_after(db: Transaction, account: Account, charge: Charge) -> Balance:
     """What would be spent after one more charge."""
     if charge.split is None:
         return charged(charge, account.total, NOTHING, NOTHING)

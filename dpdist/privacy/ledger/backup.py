@@ -31,6 +31,7 @@ from dpdist.privacy.ledger.postgres import has_table, is_address
 from dpdist.privacy.ledger.recall import Memory, Recalled, recall
 from dpdist.privacy.ledger.records import ANY_RUN, RUN, check_sums
 from dpdist.privacy.ledger.sqlite import LEDGER_OR_JOURNAL, Database, check_is_file_name, refuse_left_log
+from dpdist.privacy.ledger.transaction import Transaction
 
 _LEDGER, _JOURNAL = ledger_tables.SCHEMA, journal.SCHEMA
 _NEWEST = "SELECT written_at FROM dpdist_heads ORDER BY number DESC LIMIT 1"
@@ -65,7 +66,7 @@ def back_up(path: str, copy: str) -> Copied:
             for schema in there:
                 bring_up_to_date(target, schema)
 
-            def rows(db: Any, new: Any) -> Copied:
+            def rows(db: Transaction, new: Transaction) -> Copied:
                 for schema in there:
                     _copy_rows(db, new, schema)
                 runs, when = check_sums(new), new.execute(_NEWEST).fetchone()[0]
@@ -121,7 +122,7 @@ def put_back(copy: str | None, path: str, memories: Sequence[Memory], why: str) 
 
 
 def _recall_in_place(path: str, memories: Sequence[Memory], why: str) -> Recalled:
-    def work(db: Any) -> Recalled:
+    def work(db: Transaction) -> Recalled:
         check_sums(db)
         heads = [head for memory in memories for head in memory.heads]
         early = [run_id for memory in memories if not memory.heads for run_id in memory.charged]
@@ -147,7 +148,7 @@ def _make_of(memories: Sequence[Memory], made: str, path: str, why: str) -> Reca
         )
     (known,) = ledgers
 
-    def work(db: Any) -> Recalled:
+    def work(db: Transaction) -> Recalled:
         adopt(db, known)
         return recall(db, path, memories, why)
 
@@ -182,7 +183,7 @@ def _into_server(made: str, address: str) -> None:
         for schema in there[1:]:
             ledger._db.keep(schema)
 
-        def work(db: Any, new: Any) -> None:
+        def work(db: Transaction, new: Transaction) -> None:
             if new.execute(ANY_RUN).fetchone():
                 raise LedgerError(
                     f"a run was charged in {address} meanwhile: name an empty database, and keep this one"

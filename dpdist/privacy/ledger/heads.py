@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from dpdist.errors import Forgotten
 from dpdist.privacy.ledger.sqlite import utc_now
+from dpdist.privacy.ledger.transaction import Transaction
 
 _LEDGER = "SELECT id FROM dpdist_ledger"
 _HEAD = "SELECT id, number, token FROM dpdist_ledger CROSS JOIN dpdist_heads ORDER BY number DESC LIMIT 1"
@@ -80,28 +81,28 @@ class Witness(Protocol):
         """Keep a head durably, unless a newer one of that ledger is known; and what was just charged for a run."""
 
 
-def begin(db: Any, number: int) -> None:
+def begin(db: Transaction, number: int) -> None:
     """Give a ledger its id and its first head, which is numbered as if ``number`` writes had been counted."""
     db.execute(_ADD_LEDGER, (secrets.token_hex(16),))
     db.execute(_ADD_HEAD, (number, secrets.token_hex(16), "begin", "", utc_now()))
 
 
-def adopt(db: Any, ledger: str) -> None:
+def adopt(db: Transaction, ledger: str) -> None:
     """Give a new ledger the id of one that was lost, in whose place it is made."""
     db.execute("UPDATE dpdist_ledger SET id = ?", (ledger,))
 
 
-def read_head(db: Any) -> Head:
+def read_head(db: Transaction) -> Head:
     """The newest head."""
     return Head(*db.execute(_HEAD).fetchone())
 
 
-def read_id(db: Any) -> str:
+def read_id(db: Transaction) -> str:
     """The random id of the ledger."""
     return str(db.execute(_LEDGER).fetchone()[0])
 
 
-def read_past(db: Any, account: str, until: int) -> list[tuple[int, str]]:
+def read_past(db: Transaction, account: str, until: int) -> list[tuple[int, str]]:
     """Heads of charges on an account up to a number, all of the last ones and ever fewer of those before.
 
     Whoever remembers them can tell later from where on a ledger has gone another way.
@@ -113,13 +114,13 @@ def read_past(db: Any, account: str, until: int) -> list[tuple[int, str]]:
     return sorted({(int(number), str(token)) for number, token in found})
 
 
-def common_until(db: Any, past: Sequence[tuple[int, str]]) -> int:
+def common_until(db: Transaction, past: Sequence[tuple[int, str]]) -> int:
     """The newest of these heads that the ledger has, -1 for none: up to there it has the same past."""
     known = (number for number, token in past if db.execute(_TOKEN, (number,)).fetchone() == (token,))
     return max(known, default=-1)
 
 
-def advance(db: Any, what: str, subject: str, past: int = 0) -> Head:
+def advance(db: Transaction, what: str, subject: str, past: int = 0) -> Head:
     """Add a head, in the transaction that does what it stands for; its number is above ``past``, too."""
     before = read_head(db)
     head = Head(before.ledger, max(before.number, past) + 1, secrets.token_hex(16))
@@ -127,7 +128,7 @@ def advance(db: Any, what: str, subject: str, past: int = 0) -> Head:
     return head
 
 
-def check_head(db: Any, path: str, remembered: Head, by: str, account: str | None = None) -> None:
+def check_head(db: Transaction, path: str, remembered: Head, by: str, account: str | None = None) -> None:
     """Refuse a ledger that is not the one that was seen before, or has lost what it held then.
 
     Parameters
@@ -172,7 +173,7 @@ def check_head(db: Any, path: str, remembered: Head, by: str, account: str | Non
     )
 
 
-def stands_on(db: Any, remembered: Head) -> bool:
+def stands_on(db: Transaction, remembered: Head) -> bool:
     """Whether a ledger has all that it had charged up to a head of it, or has charged it again since it lost it."""
     if remembered.ledger != read_id(db):
         return db.execute(_TAKEN, (remembered.ledger, remembered.number, remembered.token)).fetchone() is not None
@@ -181,12 +182,12 @@ def stands_on(db: Any, remembered: Head) -> bool:
     return known or db.execute(_RECALLED, (remembered.number, remembered.token)).fetchone() is not None
 
 
-def came_from(db: Any, account: str, ledger: str) -> bool:
+def came_from(db: Transaction, account: str, ledger: str) -> bool:
     """Whether an account was charged in another ledger before it was moved here."""
     return db.execute(_ORIGIN, (account, ledger)).fetchone() is not None
 
 
-def mark_recalled(db: Any, remembered: Head) -> None:
+def mark_recalled(db: Transaction, remembered: Head) -> None:
     """Write down that it has been."""
     if remembered.ledger == read_id(db):
         db.execute(_ADD_RECALLED, (remembered.number, remembered.token))

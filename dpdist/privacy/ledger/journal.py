@@ -21,6 +21,7 @@ from dpdist.privacy.ledger.damage import as_written
 from dpdist.privacy.ledger.heads import Head, Witness
 from dpdist.privacy.ledger.migrations import Schema
 from dpdist.privacy.ledger.sqlite import Store, open_store, utc_now
+from dpdist.privacy.ledger.transaction import Transaction
 from dpdist.privacy.tracebacks import forgetful
 
 _VERSION_1 = (
@@ -31,7 +32,7 @@ _VERSION_1 = (
 )
 
 
-def _identify(db: Any) -> None:
+def _identify(db: Transaction) -> None:
     db.execute("INSERT INTO dpdist_journal (id) VALUES (?)", (secrets.token_hex(16),))
 
 
@@ -164,7 +165,7 @@ class Journal:
     def remember(self, head: Head, receipt: Mapping[str, Any] | None = None) -> None:
         """Keep a head, unless a newer one of that ledger is known; and what was charged for a run."""
 
-        def keep(db: Any) -> None:
+        def keep(db: Transaction) -> None:
             db.execute(_REMEMBER, (head.ledger, head.number, head.token))
             if receipt is not None:
                 db.execute(_RECEIPT, (json.dumps(receipt), receipt["run_id"]))
@@ -197,7 +198,7 @@ class Journal:
     def open(self, run_id: str) -> RunJournal:
         """Take the run over: from now on every earlier opener of it is fenced off."""
 
-        def next_epoch(db: Any) -> int:  # repeated, it leaves out a number that nobody has
+        def next_epoch(db: Transaction) -> int:  # repeated, it leaves out a number that nobody has
             if not db.execute(_NEXT_EPOCH, (run_id,)).rowcount:
                 db.execute(FIRST_EPOCH, (run_id,))
             return int(db.execute(_EPOCH, (run_id,)).fetchone()[0])
@@ -246,7 +247,7 @@ class RunJournal:
         """
         return self._db.write(lambda db: self.put_within(db, release_id, value))
 
-    def put_within(self, db: Any, release_id: str, value: np.ndarray) -> np.ndarray:
+    def put_within(self, db: Transaction, release_id: str, value: np.ndarray) -> np.ndarray:
         """The same, as a part of a transaction of the same database (`is_in`)."""
         dtype, shape, data = encoded(value)
 
@@ -262,7 +263,7 @@ class RunJournal:
         """Whether it writes by this very connection, so that others can be written with it as one."""
         return self._db is store
 
-    def _check(self, db: Any) -> None:
+    def _check(self, db: Transaction) -> None:
         if self._closed:
             raise LedgerError(f"run {self.run_id!r} was closed here: open it again to go on")
         row = db.execute(_EPOCH, (self.run_id,)).fetchone()
@@ -278,8 +279,8 @@ class RunJournal:
                 "stop this one"
             )
 
-    def _read(self, db: Any, release_id: str) -> np.ndarray | None:
-        row: Sequence | None = db.execute(_VALUE, (release_id,)).fetchone()
+    def _read(self, db: Transaction, release_id: str) -> np.ndarray | None:
+        row: Sequence[Any] | None = db.execute(_VALUE, (release_id,)).fetchone()
         if row is None:
             return None
         if row[0] != self.run_id:

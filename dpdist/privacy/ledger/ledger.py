@@ -69,6 +69,7 @@ from dpdist.privacy.ledger.resumption import (
 )
 from dpdist.privacy.ledger.sqlite import MEMORY, open_store, utc_now
 from dpdist.privacy.ledger.tables import SCHEMA
+from dpdist.privacy.ledger.transaction import Transaction
 from dpdist.privacy.protected_units import ROWS, About, counted, group_size
 from dpdist.privacy.tracebacks import forgetful
 
@@ -219,7 +220,7 @@ class Ledger(LedgerReader):
             raise BudgetError('composition="gaussian" needs delta > 0: Gaussian noise is never pure; try delta=1e-6')
         limit = Limit(budget, neighbours, composition)
 
-        def change(db: Any) -> None:
+        def change(db: Transaction) -> None:
             check_is_account(db, account)
             check_is_here(db, account, self.path)
             old, _ = read_limit(db, account)
@@ -310,7 +311,7 @@ class Ledger(LedgerReader):
             raise LedgerError(f"a run needs a dataset id, a run id and a digest, got {(dataset_id, run_id, digest)!r}")
         user, now = user or whoami(), utc_now()
 
-        def charge_once(db: Any) -> RunCharge:
+        def charge_once(db: Transaction) -> RunCharge:
             row = db.execute(RUN, (run_id,)).fetchone()
             if row:
                 record = run_record(row)
@@ -379,7 +380,7 @@ class Ledger(LedgerReader):
         noise_std = math.inf if math.isnan(noise_std) else noise_std  # SQL has no NaN
         new = ReleaseRecord(release_id, run_id, index, name, mechanism, noise_std, sensitivity, cost, utc_now())
 
-        def append(db: Any) -> bool:
+        def append(db: Transaction) -> bool:
             run = db.execute(RUN, (run_id,)).fetchone()
             if not run:
                 raise LedgerError(f"run {run_id!r} has not been charged: call open_run before its first release")
@@ -411,7 +412,7 @@ class Ledger(LedgerReader):
         """
         if isinstance(run, RunJournal) and run.is_in(self._db):
 
-            def both(db: Any) -> np.ndarray:
+            def both(db: Transaction) -> np.ndarray:
                 stored = run.put_within(db, release_id, value)
                 self._commit(db, run.run_id, release_id)
                 return stored
@@ -431,7 +432,7 @@ class Ledger(LedgerReader):
             return self._write(lambda db: self._commit(db, run_id, release_id))
         return int(on_file[1])
 
-    def _commit(self, db: Any, run_id: str, release_id: str) -> int:
+    def _commit(self, db: Transaction, run_id: str, release_id: str) -> int:
         on_file = db.execute(COMMITTED, (release_id,)).fetchone()
         if on_file is None:
             raise Forgotten(
@@ -483,7 +484,7 @@ class Ledger(LedgerReader):
                     "name the journal that it was started with, or restore that one. Nothing was drawn"
                 )
 
-            def bind(db: Any) -> None:
+            def bind(db: Transaction) -> None:
                 enter_journal(db, name, journal.path)
                 db.execute(BIND, (name, run_id))
 
@@ -494,7 +495,7 @@ class Ledger(LedgerReader):
         """Whether a journal is kept by the same connection: then both are written in one transaction."""
         return isinstance(journal, Journal) and journal.is_in(self._db)
 
-    def _check(self, db: Any, account: Account, charge: Charge, about: About) -> tuple[Charge, Balance]:
+    def _check(self, db: Transaction, account: Account, charge: Charge, about: About) -> tuple[Charge, Balance]:
         """What the account would pay, and what would be spent then; raises what `Ledger.open_run` says it raises."""
         check_is_account(db, account.name)
         check_is_here(db, account.name, self.path)

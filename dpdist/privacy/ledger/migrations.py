@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dpdist.errors import LedgerError
+from dpdist.privacy.ledger.transaction import Transaction
 
 Step = str | Callable[[Any], None]
 """A statement, or a function of the open transaction."""
@@ -57,20 +58,20 @@ class Migratable(Protocol):
     def write(self, work: Callable[[Any], Any]) -> Any:
         """What `work` returns from a transaction that excludes all other writers; it may be called again."""
 
-    def has_table(self, db: Any, name: str) -> bool:
+    def has_table(self, db: Transaction, name: str) -> bool:
         """Whether there is such a table."""
 
-    def define(self, db: Any, statement: str) -> None:
+    def define(self, db: Transaction, statement: str) -> None:
         """Execute one statement of a migration, with the types of this database."""
 
-    def let_read(self, db: Any, table: str) -> None:
+    def let_read(self, db: Transaction, table: str) -> None:
         """Let every account that may use the database read a table."""
 
-    def let_use(self, db: Any, table: str, like: str) -> None:
+    def let_use(self, db: Transaction, table: str, like: str) -> None:
         """Give every account the rights on a new table that it has on one that was there."""
 
 
-def found_version(store: Migratable, db: Any, schema: Schema) -> tuple[int, bool]:
+def found_version(store: Migratable, db: Transaction, schema: Schema) -> tuple[int, bool]:
     """The version of the tables (0: there are none), and whether it is recorded."""
     if store.has_table(db, schema.record):
         return int(db.execute(f"SELECT version FROM {schema.record}").fetchone()[0]), True
@@ -83,7 +84,7 @@ def bring_up_to_date(store: Migratable, schema: Schema) -> None:
     Tables of this program's version stay as they are, so an account without the right to create can use them.
     """
 
-    def change(db: Any) -> None:
+    def change(db: Transaction) -> None:
         version, recorded = found_version(store, db, schema)
         refuse_newer(store.path, schema, version)
         if version == schema.version:
@@ -106,7 +107,7 @@ def bring_up_to_date(store: Migratable, schema: Schema) -> None:
     store.write(change)
 
 
-def check_version(path: str, db: Any, schema: Schema) -> None:
+def check_version(path: str, db: Transaction, schema: Schema) -> None:
     """Refuse tables that another program has migrated while this one had them open."""
     refuse_newer(path, schema, int(db.execute(f"SELECT version FROM {schema.record}").fetchone()[0]))
 

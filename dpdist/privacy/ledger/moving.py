@@ -37,6 +37,7 @@ from dpdist.privacy.ledger.postgres import is_address
 from dpdist.privacy.ledger.recall import charge_of
 from dpdist.privacy.ledger.records import RELEASES, RUN, WHOLE_RELEASE, WHOLE_RUN, check_sums, enter_journal, run_record
 from dpdist.privacy.ledger.sqlite import utc_now
+from dpdist.privacy.ledger.transaction import Transaction
 
 _SET_MOVE = """INSERT INTO dpdist_moves (account, stage, ledger, path) VALUES (?, ?, ?, ?)
     ON CONFLICT (account) DO UPDATE SET stage = excluded.stage, ledger = excluded.ledger, path = excluded.path"""
@@ -125,7 +126,9 @@ def _full(path: str) -> str:
 # -- in the old ledger --------------------------------------------------------------------------------------------
 
 
-def _packed(db: Any, path: str, account: str, target: Ledger, nothing_since: bool, sound: Head | None = None) -> Parcel:
+def _packed(
+    db: Transaction, path: str, account: str, target: Ledger, nothing_since: bool, sound: Head | None = None
+) -> Parcel:
     """All of an account that may leave; `sound` is where the charges of the ledger were seen to add up."""
     where = read_move(db, account)
     if where is not None and where.stage == "coming":
@@ -172,7 +175,9 @@ def _check_never_arrived(account: str, ledger: str, place: str, path: str, nothi
             raise LedgerError(f"{fix}, and has arrived: move it from there. Nothing was changed")
 
 
-def _close(db: Any, path: str, sound: Head, account: str, target: Ledger, why: str, nothing_since: bool) -> Parcel:
+def _close(
+    db: Transaction, path: str, sound: Head, account: str, target: Ledger, why: str, nothing_since: bool
+) -> Parcel:
     """Charge nothing more to an account, and return all of it: from here on it does not change."""
     leaving = _packed(db, path, account, target, nothing_since, sound)
     where = read_move(db, account)
@@ -187,7 +192,7 @@ def _close(db: Any, path: str, sound: Head, account: str, target: Ledger, why: s
 # -- in the new one -----------------------------------------------------------------------------------------------
 
 
-def _is_taken_in(db: Any, leaving: Parcel, path: str) -> bool:
+def _is_taken_in(db: Transaction, leaving: Parcel, path: str) -> bool:
     where = read_move(db, leaving.account)
     if where is None or where.stage != "here":
         return False
@@ -201,7 +206,7 @@ def _is_taken_in(db: Any, leaving: Parcel, path: str) -> bool:
     )
 
 
-def _expect(db: Any, coming: Parcel, path: str, why: str) -> None:
+def _expect(db: Transaction, coming: Parcel, path: str, why: str) -> None:
     """Charge nothing to an account that is coming, so that it can be taken in."""
     if _is_taken_in(db, coming, path):  # by another process that moves it, too
         return
@@ -212,7 +217,7 @@ def _expect(db: Any, coming: Parcel, path: str, why: str) -> None:
     db.execute(_SET_MOVE, (coming.account, "coming", coming.ledger, coming.path))
 
 
-def _check_can_take(db: Any, coming: Parcel, path: str) -> None:
+def _check_can_take(db: Transaction, coming: Parcel, path: str) -> None:
     account = coming.account
     where = read_move(db, account)
     if where is not None and where.stage == "coming" and where.ledger != coming.ledger:
@@ -245,7 +250,7 @@ def _check_can_take(db: Any, coming: Parcel, path: str) -> None:
     _check_adds_up(db, coming, path)
 
 
-def _check_adds_up(db: Any, coming: Parcel, path: str) -> None:
+def _check_adds_up(db: Transaction, coming: Parcel, path: str) -> None:
     """Refuse an account of which a limit that was set in the new ledger before does not suit what comes."""
     there = read_account(db, coming.account)
     if None not in (there.unit, coming.unit) and there.unit != coming.unit:
@@ -262,7 +267,7 @@ def _check_adds_up(db: Any, coming: Parcel, path: str) -> None:
             raise LedgerError(f"the limit that was set in {path} does not suit: {error}. Nothing was changed") from None
 
 
-def _take_in(db: Any, coming: Parcel, path: str, why: str) -> None:
+def _take_in(db: Transaction, coming: Parcel, path: str, why: str) -> None:
     """Put all of an account on file, and charge it from now on."""
     account = coming.account
     if _is_taken_in(db, coming, path):
@@ -296,7 +301,9 @@ def _take_in(db: Any, coming: Parcel, path: str, why: str) -> None:
     db.execute(_SET_MOVE, (account, "here", coming.ledger, coming.path))
 
 
-def _insert(db: Any, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], unless: str = "") -> None:
+def _insert(
+    db: Transaction, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], unless: str = ""
+) -> None:
     """Insert many rows with few statements."""
     one = f"({', '.join('?' * len(columns))})"
     left = iter(rows)

@@ -23,6 +23,7 @@ from urllib.parse import parse_qsl, urlsplit
 from dpdist.errors import LedgerError, LedgerUnavailable
 from dpdist.patience import Patience
 from dpdist.privacy.ledger.migrations import Schema, bring_up_to_date, check_version
+from dpdist.privacy.ledger.transaction import Transaction
 
 Result = TypeVar("Result")
 
@@ -98,11 +99,11 @@ class PostgresDatabase:
         bring_up_to_date(self, schema)
         self._schemas = (*self._schemas, schema)
 
-    def read(self, work: Callable[[Any], Result]) -> Result:
+    def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Return what `work` finds, given a transaction that sees one state of the database and changes nothing."""
         return self._repeated(work, ["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"])
 
-    def write(self, work: Callable[[Any], Result]) -> Result:
+    def write(self, work: Callable[[Transaction], Result]) -> Result:
         """Let `work` change the database, given a transaction that excludes all other writers; durable when it returns.
 
         `work` may be called more than once, after a call that took place, too: it must find that done, and have no
@@ -112,7 +113,9 @@ class PostgresDatabase:
         lock = f"SELECT pg_advisory_xact_lock({_LOCK})"
         return self._repeated(work, ["BEGIN ISOLATION LEVEL READ COMMITTED", lock], self._schemas)
 
-    def _repeated(self, work: Callable[[Any], Result], begin: Sequence[str], schemas: Sequence[Schema] = ()) -> Result:
+    def _repeated(
+        self, work: Callable[[Transaction], Result], begin: Sequence[str], schemas: Sequence[Schema] = ()
+    ) -> Result:
         if os.getpid() != self._pid:
             raise LedgerError(f"{self.path} was opened by the parent process: open it again in this process")
         patience = Patience()
@@ -128,7 +131,7 @@ class PostgresDatabase:
                     if not (away and patience.wait()):
                         raise self._explained(error, away) from error
 
-    def _once(self, work: Callable[[Any], Result], begin: Sequence[str], schemas: Sequence[Schema]) -> Result:
+    def _once(self, work: Callable[[Transaction], Result], begin: Sequence[str], schemas: Sequence[Schema]) -> Result:
         with _time_limit(self._connection):
             try:
                 self._connection.execute("; ".join(begin))
@@ -174,21 +177,21 @@ class PostgresDatabase:
             "be released; repeating the call with the same run id never charges twice."
         )
 
-    def has_table(self, db: Any, name: str) -> bool:
+    def has_table(self, db: Transaction, name: str) -> bool:
         """Whether there is such a table."""
         return db.execute("SELECT to_regclass(?)", (name,)).fetchone()[0] is not None
 
-    def define(self, db: Any, statement: str) -> None:
+    def define(self, db: Transaction, statement: str) -> None:
         """Execute one statement of a migration, with this database's types."""
         for ours, theirs in _TYPES.items():
             statement = statement.replace(ours, theirs)
         db.execute(statement)
 
-    def let_read(self, db: Any, table: str) -> None:
+    def let_read(self, db: Transaction, table: str) -> None:
         """Let every account that may use the database read a table."""
         db.execute(f"GRANT SELECT ON {table} TO PUBLIC")
 
-    def let_use(self, db: Any, table: str, like: str) -> None:
+    def let_use(self, db: Transaction, table: str, like: str) -> None:
         """Give every account the rights on a new table that it has on one that was there."""
         granted = db.execute(
             "SELECT CASE grantee WHEN 'PUBLIC' THEN grantee ELSE quote_ident(grantee) END, privilege_type "

@@ -39,6 +39,7 @@ from dpdist.privacy.ledger.records import (
     run_record,
 )
 from dpdist.privacy.ledger.sqlite import Result, Store
+from dpdist.privacy.ledger.transaction import Transaction
 
 
 class LedgerReader:
@@ -131,7 +132,7 @@ class LedgerReader:
     def history(self, account: str) -> list[RunRecord]:
         """Return every run of the account, oldest first, with its releases."""
 
-        def found(db: Any) -> list[RunRecord]:
+        def found(db: Transaction) -> list[RunRecord]:
             made = [ReleaseRecord(*row) for row in db.execute(RELEASES, (account,)).fetchall()]
             of_run = {run_id: tuple(some) for run_id, some in groupby(made, lambda release: release.run_id)}
             runs = [run_record(row) for row in db.execute(RUNS, (account,)).fetchall()]
@@ -161,10 +162,10 @@ class LedgerReader:
         """Return the limit of an account that is in force, None if there is none."""
         return self.account(account).limit
 
-    def _read_of(self, account: str, work: Callable[[Any], Result]) -> Result:
+    def _read_of(self, account: str, work: Callable[[Transaction], Result]) -> Result:
         """What `work` finds of an account; the id of a dataset that pays from another one is refused."""
 
-        def found(db: Any) -> Result:
+        def found(db: Transaction) -> Result:
             check_is_account(db, account)
             return work(db)
 

@@ -45,6 +45,7 @@ from dpdist.privacy.ledger.records import (
     run_record,
 )
 from dpdist.privacy.ledger.sqlite import utc_now
+from dpdist.privacy.ledger.transaction import Transaction
 
 _ALL = "up to "
 """What is made up stands for all that was lost up to an entry."""
@@ -95,7 +96,7 @@ class Recalled:
     accounts: tuple[str, ...]
 
 
-def recall(db: Any, path: str, memories: Sequence[Memory], why: str) -> Recalled:
+def recall(db: Transaction, path: str, memories: Sequence[Memory], why: str) -> Recalled:
     """Charge again what is remembered, in a transaction that excludes all other writers.
 
     Parameters
@@ -140,7 +141,7 @@ def recall(db: Any, path: str, memories: Sequence[Memory], why: str) -> Recalled
     return Recalled(tuple(str(receipt["run_id"]) for receipt in lost), tuple(dict.fromkeys(made_up)))
 
 
-def _of_this(db: Any, memory: Memory) -> list[Head]:
+def _of_this(db: Transaction, memory: Memory) -> list[Head]:
     """The heads of this ledger that are remembered, and of those that an account was moved from, which are its past."""
     ledger, seen = read_id(db), memory.seen
     moved = {head.ledger for head in memory.heads if seen is not None and came_from(db, seen.account, head.ledger)}
@@ -153,7 +154,7 @@ def charge_of(receipt: Mapping[str, Any]) -> Charge:
     return Charge(*prices, receipt.get("mu"), receipt.get("split"), receipt.get("fold"))
 
 
-def _on_file(db: Any, path: str, receipt: Mapping[str, Any]) -> bool:
+def _on_file(db: Transaction, path: str, receipt: Mapping[str, Any]) -> bool:
     row = db.execute(RUN, (receipt["run_id"],)).fetchone()
     if row is None:
         return False
@@ -166,7 +167,7 @@ def _on_file(db: Any, path: str, receipt: Mapping[str, Any]) -> bool:
     return True
 
 
-def _check_known(db: Any, memories: Sequence[Memory], receipts: Mapping[str, Any]) -> None:
+def _check_known(db: Transaction, memories: Sequence[Memory], receipts: Mapping[str, Any]) -> None:
     for memory in memories:
         for run_id, receipt in memory.charged.items():
             known = receipt is not None or run_id in receipts
@@ -177,7 +178,7 @@ def _check_known(db: Any, memories: Sequence[Memory], receipts: Mapping[str, Any
                 )
 
 
-def _charge_again(db: Any, receipt: Mapping[str, Any], of: str) -> None:
+def _charge_again(db: Transaction, receipt: Mapping[str, Any], of: str) -> None:
     """Charge what was lost; the head says `of` which entry of the ledger that was."""
     dataset_id = str(receipt["dataset_id"])
     account = account_of(db, dataset_id) or str(receipt["account"])
@@ -191,7 +192,7 @@ def _charge_again(db: Any, receipt: Mapping[str, Any], of: str) -> None:
     db.execute(ADD_RUN, (*columns.values(), *balance_columns(balance)))
 
 
-def _keep_unit(db: Any, account: str, unit: str | None) -> None:
+def _keep_unit(db: Transaction, account: str, unit: str | None) -> None:
     known = read_account(db, account).unit
     if known is None and unit is not None:
         db.execute(SET_UNIT, (unit, account))
@@ -202,7 +203,7 @@ def _keep_unit(db: Any, account: str, unit: str | None) -> None:
         )
 
 
-def _make_up(db: Any, seen: Seen) -> bool:
+def _make_up(db: Transaction, seen: Seen) -> bool:
     """Charge what is missing of what was seen to be spent; and limit the account if it has no limit any more."""
     open_account(db, seen.account)
     _keep_unit(db, seen.account, seen.unit)
@@ -233,7 +234,7 @@ def _make_up(db: Any, seen: Seen) -> bool:
     return True
 
 
-def _of_these(db: Any, seen: Seen) -> Sums | None:
+def _of_these(db: Transaction, seen: Seen) -> Sums | None:
     """What a ledger has of the charges that were seen; None if all that was seen then has been made up already.
 
     Seen were those up to where the pasts part, and of those that were lost after that and charged again, the earlier

@@ -19,6 +19,7 @@ from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.accounting.totals import Balance, Sums, balances, decoded, encoded
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.ledger.damage import as_written
+from dpdist.privacy.ledger.transaction import Transaction
 
 _OF_A_RUN = """epsilon, delta, neighbours, mu, split, fold, account,
     dataset_id, run_id, digest, charged_at, user_name, label, journal, library, unit, group_size, total"""
@@ -141,7 +142,7 @@ def balance_columns(balance: Balance) -> tuple[str | None, ...]:
     return encoded(balance.total), encoded(balance.fold), encoded(balance.split)
 
 
-def check_sums(db: Any) -> int:
+def check_sums(db: Transaction) -> int:
     """Add the charges of all runs up again, from the charges alone; return how many there are.
 
     Raises
@@ -165,7 +166,7 @@ def check_sums(db: Any) -> int:
 
 
 @as_written
-def run_record(row: Sequence) -> RunRecord:
+def run_record(row: Sequence[Any]) -> RunRecord:
     epsilon, delta, neighbours, mu, split, fold, *rest = row
     account, dataset_id, run_id, digest, when, user, label, journal, library, unit, group_size, total = rest
     charge = Charge(epsilon, delta, Neighbours(neighbours), mu, split, fold)
@@ -173,7 +174,7 @@ def run_record(row: Sequence) -> RunRecord:
     return RunRecord(*names, decoded(total), journal, library, unit, group_size)
 
 
-def enter_journal(db: Any, journal_id: str, path: str) -> None:
+def enter_journal(db: Transaction, journal_id: str, path: str) -> None:
     """Write down where a journal was last used."""
     db.execute(_ADD_JOURNAL, (journal_id, path))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from dpdist.errors import Forgotten, LedgerError
 from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.accounting.filter import TOLERANCE
 from dpdist.privacy.ledger.records import JOURNAL_PATH, ReleaseRecord, RunRecord, library, plan_in
+from dpdist.privacy.ledger.transaction import Transaction
 from dpdist.privacy.protected_units import About, of_group
 
 _RESTORED = """SELECT written_at FROM dpdist_heads WHERE what = 'restore' AND number >
@@ -23,7 +23,7 @@ def _close(a: float | None, b: float | None) -> bool:
     return a == b if a is None or b is None else math.isclose(a, b, rel_tol=TOLERANCE)
 
 
-def check_journal(db: Any, record: RunRecord, journal_id: str | None) -> None:
+def check_journal(db: Transaction, record: RunRecord, journal_id: str | None) -> None:
     """Refuse to go on with a run in another journal than the one that keeps its values."""
     if None in (record.journal, journal_id) or record.journal == journal_id:
         return
@@ -35,7 +35,7 @@ def check_journal(db: Any, record: RunRecord, journal_id: str | None) -> None:
     )
 
 
-def check_may_go_on(db: Any, record: RunRecord) -> None:
+def check_may_go_on(db: Transaction, record: RunRecord) -> None:
     """Refuse to go on with a run from before a restore, or from another ledger: it could draw a seen value again."""
     restored = db.execute(_RESTORED, (record.run_id,)).fetchone()
     how = (db.execute(_HOW_IT_CAME, (record.run_id,)).fetchone() or (None,))[0]
@@ -53,7 +53,7 @@ def check_may_go_on(db: Any, record: RunRecord) -> None:
     )
 
 
-def check_uncommitted(db: Any, release: ReleaseRecord) -> None:
+def check_uncommitted(db: Transaction, release: ReleaseRecord) -> None:
     """Refuse to draw a release again that has had a value: somebody may have seen it."""
     if release.committed is None:
         return

@@ -17,11 +17,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from dpdist.errors import LedgerError, LedgerUnavailable
 from dpdist.privacy.ledger.migrations import Migratable, Schema, bring_up_to_date, check_version
 from dpdist.privacy.ledger.postgres import PostgresDatabase, is_address
+from dpdist.privacy.ledger.transaction import Transaction
 
 Result = TypeVar("Result")
 
@@ -74,10 +75,10 @@ def check_is_file_name(path: str, expected: str) -> None:
 class Store(Migratable, Protocol):
     """What a ledger or a journal needs of a database."""
 
-    def read(self, work: Callable[[Any], Result]) -> Result:
+    def read(self, work: Callable[[Transaction], Result]) -> Result:
         """What `work` finds in a transaction that sees one state and changes nothing."""
 
-    def write(self, work: Callable[[Any], Result]) -> Result:
+    def write(self, work: Callable[[Transaction], Result]) -> Result:
         """What `work` returns from a transaction that excludes all other writers; durable then.
 
         A database that was lost in between calls `work` again, also where the first call took place (the answer to its
@@ -194,12 +195,12 @@ class Database:
         finally:
             self._connection.execute(f"PRAGMA busy_timeout = {int(1000 * BUSY_TIMEOUT)}")
 
-    def read(self, work: Callable[[Any], Result]) -> Result:
+    def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Return what `work` finds, given a transaction that sees one state of the file and changes nothing."""
         with self._transaction("BEGIN") as db:
             return work(db)
 
-    def write(self, work: Callable[[Any], Result]) -> Result:
+    def write(self, work: Callable[[Transaction], Result]) -> Result:
         """Let `work` change the file, given a transaction that excludes all other writers; durable when it returns."""
         with self._transaction("BEGIN IMMEDIATE", self._schemas) as db:
             return work(db)
@@ -248,20 +249,20 @@ class Database:
             "repeating the call with the same run id never charges twice."
         )
 
-    def has_table(self, db: sqlite3.Connection, name: str) -> bool:
+    def has_table(self, db: Transaction, name: str) -> bool:
         """Whether there is such a table."""
         return (
             db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone() is not None
         )
 
-    def define(self, db: sqlite3.Connection, statement: str) -> None:
+    def define(self, db: Transaction, statement: str) -> None:
         """Execute one statement of a migration."""
         db.execute(statement)
 
-    def let_read(self, db: sqlite3.Connection, table: str) -> None:
+    def let_read(self, db: Transaction, table: str) -> None:
         """Who may read the file may read its tables."""
 
-    def let_use(self, db: sqlite3.Connection, table: str, like: str) -> None:
+    def let_use(self, db: Transaction, table: str, like: str) -> None:
         """Who may write the file may write its tables."""
 
     def close(self) -> None:

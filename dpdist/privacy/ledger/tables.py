@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dpdist.privacy.accounting.totals import balances
 from dpdist.privacy.ledger import heads
 from dpdist.privacy.ledger.accounts import open_account
 from dpdist.privacy.ledger.migrations import Schema
 from dpdist.privacy.ledger.records import RUNS, balance_columns, run_record
+from dpdist.privacy.ledger.transaction import Transaction
 
 _SET_BALANCE = "UPDATE dpdist_runs SET total = ?, fold_total = ?, split_total = ? WHERE run_id = ?"
 _VERSION_1 = (
@@ -29,7 +28,7 @@ _VERSION_1 = (
 )
 
 
-def _open_accounts(db: Any) -> None:
+def _open_accounts(db: Transaction) -> None:
     """Every dataset that was charged or limited before there were accounts has one of its own name.
 
     Its unit is that of its dataset, which a ledger did not know: the next charge tells it. The head's number starts at

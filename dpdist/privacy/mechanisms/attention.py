@@ -129,7 +129,8 @@ class CentreOfAttention(Mechanism):
         check_positive("sensitivity_units", sensitivity_units)
         centre, bound = attention(units, sensitivity_units, self.beta(units.shape[1]))
         scale = dyadic_above(Fraction(bound) / Fraction(self.gamma * (1 - SLACK)))
-        return units[centre] + rounded_gaussian(scale, units.shape[1], bits).astype(object)
+        released: Integers = units[centre] + rounded_gaussian(scale, units.shape[1], bits).astype(object)
+        return released
 
     @property
     def _log(self) -> float:

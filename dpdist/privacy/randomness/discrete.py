@@ -216,6 +216,7 @@ def rounded_gaussian(s: Scale, size: Size, bits: Bits) -> Integers:
         chosen = np.flatnonzero(accept)
         k = whole[chosen].astype(object)
         fraction = (digits[chosen].astype(object) << 64) | bits.words(chosen.size).astype(object)
+        value: Integers
         value, decided = _nearest(s, k, fraction, 128)
         for j in np.flatnonzero(~np.asarray(decided, dtype=np.bool_) | open_[chosen]):
             known = longer.get(int(chosen[j]), _Digits(int(fraction[j]), 128))

@@ -43,7 +43,7 @@ START = (0.25, 0.125, 0.0, 0.1)
 WITH_START = {
     "gradient": (GradientDescent, {}),
     "sampled": (GradientDescent, {"rows": Sample(0.1)}),
-    "damped": (GradientDescent, {"gradient": Truncate(1.0), "feature_bound": 3.0}),
+    "damped": (GradientDescent, {"gradient": Truncate(1.0), "feature_bound": 3.0, "row_norm": None}),
     "clipped": (GradientDescent, {"second_moment": 1.0}),
     "trimmed": (GradientDescent, {"gradient": "trim", "second_moment": 1.0}),
     "in a set": (GradientDescent, {"constraint": L1Ball(0.375)}),
@@ -53,7 +53,7 @@ WITH_START = {
     "katyusha": (Katyusha, {}),
     "mirror, l1": (MirrorDescent, {"constraint": L1Ball(2.0)}),
     "mirror, l2": (AcceleratedMirror, {"constraint": L2Ball(2.0)}),
-    "vertices": (FrankWolfe, {"constraint": L1Ball(2.0), "feature_bound": 1.0}),
+    "vertices": (FrankWolfe, {"constraint": L1Ball(2.0), "feature_bound": 1.0, "row_norm": None}),
     "peeling": (lambda **k: HardThresholding(n_nonzero=3, **k), {"feature_bound": 1.0}),
     "thresholding": (lambda **k: HardThresholding(n_nonzero=3, **k), {"gradient": "norm"}),
 }
@@ -196,6 +196,8 @@ def test_a_set_of_ones_own_may_have_one_start_only():
 def test_one_release_of_a_minimiser_begins_nowhere(solver):
     with pytest.raises(BudgetError, match=r"start=\[0.0\] has nothing to begin.*Leave start out, or"):
         solver(start=[0.0])
+    with pytest.raises(TypeError, match="has no parameter 'clip_norm'"):
+        solver(clip_norm=1.0)
     with pytest.raises(BudgetError, match=r"has no parameter 'start'; it belongs to.*GradientDescent"):
         Minimizer(solver=solver()).set_params(solver__start=[0.0])
     with pytest.raises(BudgetError, match=r"start.*belongs to"):
@@ -242,7 +244,12 @@ def returned(model):
         {"solver": GradientDescent(12, combine="random"), "rows": Sample(0.2)},
         {"solver": GradientDescent(12, combine="random", start=START)},
         {"solver": GradientDescent(12, combine="random"), "gradient": Truncate(1.0)},
-        {"solver": FrankWolfe(12, combine="random"), "constraint": L1Ball(2.0), "feature_bound": 1.0},
+        {
+            "solver": FrankWolfe(12, combine="random"),
+            "constraint": L1Ball(2.0),
+            "feature_bound": 1.0,
+            "row_norm": None,
+        },
     ],
 )
 def test_random_is_one_of_the_points_at_which_it_asked(options):
@@ -369,7 +376,7 @@ def test_the_gradient_of_a_smooth_penalty_is_added_after_the_release(solver):
 
 
 def test_robust_gradients_take_smooth_penalties_and_shorter_steps():
-    options = {**SEEDED, "gradient": Truncate(1.0), "feature_bound": 3.0}
+    options = {**SEEDED, "gradient": Truncate(1.0), "feature_bound": 3.0, "row_norm": None}
     plain, pulled = (Minimizer("logistic", p, **options).fit(X, Y) for p in (None, GemanMcClure(3.0)))
     assert np.linalg.norm(pulled.coef_) < 0.5 * np.linalg.norm(plain.coef_)
     assert pulled._method_for(N, D).step < plain._method_for(N, D).step / 5

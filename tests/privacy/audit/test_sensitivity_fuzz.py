@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from dpdist.engine.query import QUERIES, Query
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError
 from dpdist.estimators.row_maps import ClassCodes, features, targets
+from dpdist.kernels.clip import clip_l2
 from dpdist.kernels.coordinate_gradients import Residual
 from dpdist.kernels.truncation import HardClip, SmoothTruncation, SoftTruncation
 from dpdist.losses import (
@@ -41,7 +43,7 @@ from dpdist.privacy.mechanisms.objective_perturbation import ObjectivePerturbati
 from dpdist.privacy.randomness.bits import StreamBits
 from dpdist.queries.block_results import BlockEstimates, BlockSum
 from dpdist.queries.coordinate_gradient_sums import CoordinateGradientSum, Shifted, State
-from dpdist.queries.gradient_sums import GradientSum, LargestEigenvalue
+from dpdist.queries.gradient_sums import At, GradientSum, LargestEigenvalue
 from dpdist.queries.minimizers import Minimum, Objective, PerturbedMinimum, RowCount
 from dpdist.queries.moment_sums import HessianSum, SecondMomentSum
 from dpdist.queries.robust_sums import ColumnSum, TrimmedColumnSum, TrimmedGradientSum
@@ -252,6 +254,30 @@ CASES: dict[type[Query], list[Case]] = {
 }
 
 
+CANCELS = np.array([0.5, -0.5, 1e-12, -1.0, 1.0])
+"""Near minus the gradients of rows whose entries are +-1, or of the order of 1, at W = 0."""
+CASES[GradientSum] += [
+    Case(GradientSum(Logistic(), 1.0, 1.0), At(W, CANCELS)),
+    Case(GradientSum(Logistic(), 3.0, 0.1), At(W * 0, CANCELS / 2)),
+    Case(GradientSum(Logistic(), 1.0, 1.2, intercept=0.4), At(W1, np.append(-CANCELS, 1e30) * 1e30)),
+    Case(GradientSum(SmoothedHinge(), 2.0, 2.0, target=2), At(W, CANCELS * 1e-300), (0, 1, 2, 7), CLASSES),
+    Case(GradientSum(Squared(), 1e6, 1e-3), At(W * 0, CANCELS * 1e12), (1e12, -1.0, 1e6, np.nan, 0.0), targets),
+    Case(GradientSum(Squared(), np.inf, 5.0, intercept=1.0), At(W1 * 0, np.append(CANCELS, 1.0)), REALS, targets),
+]
+CASES[CoordinateGradientSum] += [
+    Case(CoordinateGradientSum(Squared(), SoftTruncation(0.7), D), At(W * 1e12, CANCELS * 1e12), REALS, targets),
+    Case(CoordinateGradientSum(Squared(), HardClip(2.0), D, 1.0), At(W1, np.append(CANCELS, 1e60)), REALS, targets),
+    Case(CoordinateGradientSum(Logistic(), SmoothTruncation(1.0, 0.5), D), At(W * 0, CANCELS)),
+]
+CASES[Shifted].append(
+    Case(
+        Shifted(CoordinateGradientSum(Squared(), SoftTruncation(0.7), D)),
+        State(At(W, CANCELS), W * 1e5),
+        REALS,
+        targets,
+    )
+)
+
 MOMENTS = [
     (SecondMomentSum(D, 1.0), (0, 1), SIGNS),
     (SecondMomentSum(D, 2.5, unit=True), (0, 1), SIGNS),
@@ -330,6 +356,58 @@ def test_the_fuzz_finds_an_unclipped_row():
     rows = [(kind, (x, 1)) for kind, x in adversarial_rows(D, "float64", rng)]
     with pytest.raises(SensitivityViolation):
         sensitivity_fuzz(case.units("float64"), rows, case.bounds(), 2, rng, n_bases=1)
+
+
+SHIFTED = Case(GradientSum(Squared(), 1.0, 1.0), At(W * 0, CANCELS * 1e3), (0.0, 1e3, -2e3, np.nan), targets)
+
+
+class ToEmptyRows(Case):
+    """A shift that empty rows get as well, where there is nothing to bound it with."""
+
+    def units(self, dtype):
+        right = super().units(dtype)
+
+        def statistic(rows):
+            empty = sum(1 for x, y in rows if not (np.isfinite(x).all() and np.isfinite(y)))
+            return [v + round(empty * s / self.query.grid) for v, s in zip(right(rows), self.state.shift, strict=True)]
+
+        return statistic
+
+
+class ByTheParts(Case):
+    """A sum that is bounded by its norm as the parts have it: ``c^2 ||x||^2 + 2 c <x, s> + ||s||^2``."""
+
+    def units(self, dtype):
+        def statistic(rows):
+            total = np.zeros(D)
+            for x, y in rows:
+                x = np.asarray(x, dtype=float)
+                if np.isfinite(x).all() and np.isfinite(y) and abs(x).max() < 1e150:
+                    x, shift = clip_l2(x[None], 1.0)[0], self.state.shift
+                    square = y * y * (x @ x) - 2 * y * (x @ shift) + shift @ shift
+                    factor = min(1.0, 1.0 / math.sqrt(square)) if square > 0 else 1.0
+                    total += np.trunc(factor * (shift - y * x) / self.query.grid)
+            return total.tolist()
+
+        return statistic
+
+
+@pytest.mark.parametrize(("kind", "caught"), [(Case, False), (ToEmptyRows, True), (ByTheParts, True)])
+def test_the_fuzz_finds_shifts_that_nothing_bounds(kind, caught):
+    """Rows at the bound whose gradient nearly cancels a shift of 1e9, and empty ones."""
+    shift = CANCELS / np.linalg.norm(CANCELS) * 1e9
+    case = kind(SHIFTED.query, At(W * 0, shift), (), targets)
+    rng = np.random.default_rng(0)
+    rows = [("empty", (np.full(D, np.nan), 0.0)), ("other", (np.ones(D), 1.0))]
+    for i in range(30):
+        near = CANCELS / np.linalg.norm(CANCELS) * 2 + rng.normal(size=D) * 1e-9
+        rows.append((f"near {i}", (near, 1e9 * (1 + rng.normal() * 1e-9))))
+    bounds = case.bounds()
+    if not caught:
+        assert max(sensitivity_fuzz(case.units("float64"), rows, bounds, 2, rng, n_bases=2).values()) > 0.4
+        return
+    with pytest.raises(SensitivityViolation):
+        sensitivity_fuzz(case.units("float64"), rows, bounds, 2, rng, n_bases=2)
 
 
 def test_split_blocks_give_the_same_statistic():

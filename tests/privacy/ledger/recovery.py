@@ -15,14 +15,11 @@ import contextlib
 import copy
 import itertools
 import json
-import sqlite3
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psycopg
 
 from dpdist import Budget, Dataset, Ledger
 from dpdist.engine.memory import NOTE, DatasetMemory, noted_head
@@ -37,6 +34,7 @@ from dpdist.privacy.ledger.paid_run import PaidRun
 from dpdist.runs.directory import FORMAT, RunDirectory
 from dpdist.runs.remembered import gather
 from tests.postgres import PostgresServer
+from tests.privacy.ledger.recovery_databases import Databases, take_back
 from tests.privacy.ledger.recovery_model import (
     BETWEEN,
     EPSILON,
@@ -94,14 +92,19 @@ class World:
         if early:
             self._begin_early()
         elif limited:
-            with contextlib.closing(Ledger(self.ledger)) as ledger:
-                ledger.set_limit("d", Budget(2000.0))
-            book = self.model.book or self.model.begin()
-            book.limited = True
-            self.model.advance(book)
+            self.begin()
+
+    def begin(self) -> None:
+        """Make a ledger, if there is none, and limit the account."""
+        with contextlib.closing(Ledger(self.ledger)) as ledger:
+            ledger.set_limit("d", Budget(2000.0))
+        book = self.model.book or self.model.begin()
+        book.limited = True
+        self.model.advance(book)
 
     def _begin_early(self) -> None:
-        left_by_the_first(self.ledger)
+        for place in filter(None, (self.ledger, self.journal)):
+            left_by_the_first(place)
         book, kept = self.model.begin(2), self.model.journal()
         book.limited = True
         book.runs["r"] = Paid(None, "plan", None)
@@ -191,10 +194,10 @@ class World:
                 paid.check()
                 process.drawn.append(float(next(self._draws)))
                 drawn = np.array([process.drawn[-1]] * 2)
-                with contextlib.ExitStack() as dies:
-                    if self.apart:
-                        dies.enter_context(process.dying(ledger, "confirm", index, "stored"))
-                    dies.enter_context(process.dying(paid, "_tell", index, "committed"))
+                process.at(index, "drawn")
+                # in one database the two are one transaction, and nothing ends in between
+                not_yet = process.dying(ledger, "confirm", index, "stored")
+                with not_yet, process.dying(paid, "_tell", index, "committed"):
                     value = paid.commit(name, drawn)
                 is_new = bool(value[0] == drawn[0])
                 process.at(index, "remembered")
@@ -240,10 +243,12 @@ class World:
         history = ledger.history("d")
         runs = [run.run_id for run in history]
         assert len(set(runs)) == len(runs)
-        assert {run for run in runs if not run.startswith("recalled-")} == set(book.runs)
+        bound = {run.run_id: run.journal is not None for run in history if not run.run_id.startswith("recalled-")}
+        assert bound == {run: paid.journal is not None for run, paid in book.runs.items()}
         assert ledger.spent("d").epsilon == book.spent
         assert ledger._db.read(ledger_records.check_sums) == len(runs)
         assert (ledger.limit("d") is not None) == book.limited
+        assert [what for _, what, _ in ledger.events()] == ["restore"] * book.restores
         releases = {(release.run_id, release.index): release.committed for run in history for release in run.releases}
         assert releases == dict.fromkeys(book.announced) | book.committed
 
@@ -261,6 +266,14 @@ class World:
     def copy(self) -> None:
         """Keep a copy of everything, as it is now."""
         self.moments.append({part: (self._read(part), copy.deepcopy(self._model(part))) for part in self.parts()})
+
+    def copied(self) -> str:
+        """A plain copy of the ledger, to be used beside it."""
+        if self._databases is not None:
+            return self.ledger.replace("/world", f"/{self._databases.copy()}")
+        copied = f"{self.ledger}.copy"
+        Path(copied).write_bytes(self._read("ledger"))
+        return copied
 
     def restore(self, moment: int, parts: Sequence[str]) -> None:
         """Put some of it back as it was then."""
@@ -384,7 +397,7 @@ class World:
         if content is None:
             path.unlink(missing_ok=True)
         elif self._n_processes and part in ("ledger", "journal"):
-            _take_back(path, content)
+            take_back(path, content)
         else:
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(content)
@@ -420,41 +433,6 @@ class World:
     def close(self) -> None:
         if self._databases is not None:
             self._databases.close()
-
-
-class Databases:
-    """The database of a ledger, on a real server, and copies of it."""
-
-    def __init__(self, server: PostgresServer) -> None:
-        self.address = server.address.replace("/postgres", "/world")
-        self._server = server.address
-        self._count = 0
-        self._copies: list[str] = []
-        self.restore(None)
-
-    def copy(self) -> str:
-        self._copies.append(f"copy{len(self._copies)}")
-        self._make(self._copies[-1], "world")
-        return self._copies[-1]
-
-    def restore(self, source: str | None) -> None:
-        self._make("world", source or "template0")
-
-    def close(self) -> None:
-        for name in ("world", *self._copies):
-            self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-
-    def _make(self, name: str, source: str) -> None:
-        self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-        for _ in range(100):  # a connection that was closed can still be there for a moment
-            with contextlib.suppress(psycopg.errors.ObjectInUse):
-                return self._execute(f"CREATE DATABASE {name} TEMPLATE {source}")
-            time.sleep(0.05)
-        raise AssertionError(f"{source} stays in use")
-
-    def _execute(self, statement: str) -> None:
-        with psycopg.connect(self._server, autocommit=True) as connection:
-            connection.execute(statement)  # type: ignore[call-overload]
 
 
 class _Process:
@@ -503,14 +481,3 @@ class _Process:
                 return
             assert reached[1] not in BETWEEN, f"the run is at {point}, and the model at {reached}"
         raise AssertionError(f"the run has come to {point}, and in the model it was {self.told.end} before")
-
-
-def _take_back(path: Path, content: bytes) -> None:
-    """Make a database that is in use what it was."""
-    with contextlib.closing(sqlite3.connect(path)) as target:
-        path = path.with_name(f"{path.name}.then")
-        path.write_bytes(content)
-        with contextlib.closing(sqlite3.connect(path)) as source:
-            source.backup(target)
-    for end in ("", "-wal", "-shm"):
-        path.with_name(f"{path.name}{end}").unlink(missing_ok=True)

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, replace
 
 EPSILON = 0.5
 N_RELEASES = 2
-BETWEEN = ("opened", "told", "announced", "remembered", "used")
+BETWEEN = ("opened", "told", "announced", "drawn", "remembered", "used")
 """Where something else can happen while a process waits."""
-POINTS = ("opened", "confirmed", "charged", "told", "announced", "stored", "committed", "remembered", "used")
+POINTS = (
+    "opened", "confirmed", "charged", "told", "announced", "drawn", "stored", "committed", "remembered", "used",
+)  # fmt: skip
 """Where a process can end; all but the first four: in a release."""
 Point = tuple[int, str]
 
@@ -50,6 +52,7 @@ class Book:
     announced: set[tuple[str, int]] = field(default_factory=set)
     committed: dict[tuple[str, int], int] = field(default_factory=dict)
     """The number of the head with which a value began to count."""
+    restores: int = 0
     made_up: set[str] = field(default_factory=set)
     """Runs that were charged again without their names: a dataset saw what they cost."""
 
@@ -264,8 +267,10 @@ class Model:
     def _draw(self, life: Life, release: tuple[str, int], drawn: list[float]) -> Iterator[Point]:
         """Draw a value and commit it; gives back the one that counts."""
         self._check(life, release[0])
+        yield release[1], "drawn"
         if not self.apart:
             self._write(life)
+        self._check(life, release[0])
         values = self.journal().values
         value = values.setdefault(release, drawn[-1])
         if self.apart:
@@ -345,6 +350,7 @@ class Model:
         if any(told is None and run not in book.runs for run, told in charged.items()):
             return False
         before = set(book.runs)
+        book.restores += 1
         self.advance(book, max((mark.number for mark in marks), default=0))
         for run, paid in lost.items():
             book.runs[run] = copy.copy(paid)

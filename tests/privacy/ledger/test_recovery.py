@@ -7,17 +7,24 @@ On files and on a real PostgreSQL server; what the model is, and what holds what
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as some
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from dpdist import Dataset, Ledger
+from dpdist.engine.memory import DatasetMemory
+from dpdist.errors import Forgotten
+from dpdist.privacy.accounting.charge import Charge
+from dpdist.privacy.ledger.paid_run import PaidRun
 from tests.postgres import PostgresServer
 from tests.privacy.ledger.recovery import World
 from tests.privacy.ledger.recovery_model import BETWEEN, N_RELEASES, POINTS, Point
@@ -34,8 +41,7 @@ class Machine(RuleBasedStateMachine):
     @initialize(apart=some.booleans(), limited=some.booleans(), past=some.sampled_from(["none", "early", "strange"]))
     def begin(self, apart: bool, limited: bool, past: str) -> None:
         self.stack = contextlib.ExitStack()
-        early = past == "early" and not apart
-        self.world = self.stack.enter_context(made(self.server, apart, limited, early))
+        self.world = self.stack.enter_context(made(self.server, apart, limited, past == "early"))
         if past == "strange":  # nothing is left of it but copies
             self.world.live("monday")
             self.world.copy()
@@ -202,12 +208,127 @@ def test_a_value_that_was_stored_and_not_committed_is_never_drawn_twice(place, t
         assert world.live("night").end == ("done" if "night" in taken_back else "refused")
 
 
+def test_a_run_of_the_first_version_goes_on_in_the_journal_that_it_was_started_with(place):
+    with made(place, apart=True, early=True) as world:
+        world.copy()
+        world.lose(["journal"])
+        assert world.live("early").end == "refused" and "has never heard of it" in world.refusals[-1]
+        world.restore(0, ["journal"])
+        world.live("early", end=(1, "announced"))
+        world.lose(["journal"])
+        assert world.live("early").end == "refused" and "another one" in world.refusals[-1]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_two_copies_of_a_ledger_are_noticed_by_whoever_is_charged_in_both(place, apart, tmp_path):
+    """By a dataset, or by a journal that both have; two datasets that are each charged in one notice nothing."""
+    with made(place, apart=False) as world:
+        ledgers = [world.ledger, world.copied()]
+        names = itertools.count()
+        for name in ("a", "b"):
+            Dataset.from_arrays(tmp_path / name, X=np.zeros((2, 1)), account="d")
+
+        def charge(path: str, name: str) -> None:
+            store, run = Dataset.open(tmp_path / name), f"{next(names)}"
+            with contextlib.closing(Ledger(path, journal=tmp_path / "journal" if apart else None)) as ledger:
+                memory = DatasetMemory(store, "d", ledger)
+                paid = PaidRun(ledger, ledger.journal, store.id, run, account="d", witnesses=[memory])
+                paid.open("plan", Charge(0.5))
+                paid.charge("1 x sum")
+
+        charge(ledgers[0], "a")
+        with pytest.raises(Forgotten, match="journal") if apart else contextlib.nullcontext():
+            charge(ledgers[1], "b")
+        charge(ledgers[0], "a")
+        with pytest.raises(Forgotten, match=r"journal|the dataset .* remembers"):
+            charge(ledgers[1], "a")
+        with contextlib.nullcontext() if apart else pytest.raises(Forgotten, match=r"the dataset .* remembers"):
+            charge(ledgers[0], "b")
+
+
+def every_loss(world: World, limited: bool, some_of_all: int = 1) -> int:
+    """Whatever is lost or restored, each alone and together, and then a new run, the one that was cut off, all runs.
+
+    Returns how many such cases there were; of ``some_of_all`` one is played.
+    """
+    world.live("early" if "early" in world.model.records else "monday")
+    world.copy()  # of another ledger
+    world.lose(world.parts())
+    if limited:
+        world.begin()
+    world.live("monday")
+    world.copy()
+    world.live("tuesday", end=(0, "opened"))
+    world.copy()
+    world.live("tuesday", end=(1, "stored" if world.apart else "announced"))
+    world.copy()
+    world.live("tuesday")
+    world.live("monday")
+    world.copy()
+    now, count = len(world.moments) - 1, 0
+    around = ["ledger", "note", "tuesday", *(["journal"] if world.apart else [])]
+    parts = [few for size in range(1, len(around) + 1) for few in itertools.combinations(around, size)]
+    for number, (lost, moment) in enumerate(itertools.product(parts, (None, *range(now)))):
+        if number % some_of_all:
+            continue
+        count += 1
+        world.lose(lost) if moment is None else world.restore(moment, lost)
+        for directory in ("wednesday", "thursday", "tuesday", "monday", "wednesday"):
+            world.live(directory)
+        world.restore(now, lost)
+        for directory in ("tuesday", "thursday"):
+            world.live(directory)
+        world.lose(world.parts())
+        world.restore(now, list(world.moments[now]))
+    return count
+
+
+def every_restore(world: World) -> None:
+    """Whatever a ledger is put back from, and then all runs."""
+    world.live("monday")
+    world.back_up()
+    world.live("tuesday", end=(0, "used"))
+    world.back_up()
+    world.live("tuesday", end=(1, "announced"))
+    world.live("wednesday")
+    world.copy()
+    for source in (0, 1, "memories", "in place"):
+        world.put_back(source)
+        for directory in ("tuesday", "monday", "wednesday", "thursday"):
+            world.live(directory)
+        world.put_back("in place")
+        world.lose(world.parts())
+        world.restore(0, list(world.moments[0]))
+
+
+@pytest.mark.parametrize("limited", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
+def test_whatever_a_ledger_is_put_back_from(place, apart, limited):
+    with made(place, apart, limited) as world:
+        every_restore(world)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("point", BETWEEN)
+def test_of_two_processes_of_a_run_the_newer_one_goes_on(point, apart):
+    with made(None, apart) as world:
+        first = world.live("night", meanwhile=((0, point), lambda: world.live("night")))
+        assert first.end == ("done" if point in ("opened", "remembered", "used") else "fenced")
+
+
+@pytest.mark.parametrize("limited", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
+def test_whatever_is_lost_or_restored(place, apart, limited):
+    with made(place, apart, limited) as world:
+        assert every_loss(world, limited, 1 if place is None else 29) > 1
+
+
 def test_whatever_happens_on_files() -> None:
     play(None, examples=100, steps=8)
 
 
 def test_whatever_happens_on_a_server(server) -> None:
-    play(server, examples=8, steps=6)
+    play(server, examples=6, steps=6)
 
 
 @pytest.mark.slow

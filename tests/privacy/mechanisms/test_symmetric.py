@@ -8,6 +8,7 @@ import time
 import tracemalloc
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,10 +21,12 @@ from dpdist.kernels.moments import second_moment, unpack_symmetric
 from dpdist.kernels.packed import packed_size
 from dpdist.losses import Biweight, Logistic, Loss, Sigmoid
 from dpdist.privacy.accounting.calibration import calibrate
+from dpdist.privacy.accounting.closed_forms import gdp_epsilon
 from dpdist.privacy.accounting.cost import Cost
 from dpdist.privacy.accounting.plan import Item
 from dpdist.privacy.accounting.releases import Poisson
-from dpdist.privacy.audit.two_point import two_point_bound
+from dpdist.privacy.audit.sequential import SequentialAudit
+from dpdist.privacy.audit.worst_neighbours import orthogonal_rows
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.mechanisms.additive import Gaussian, Laplace, SymmetricGaussian
 from dpdist.privacy.mechanisms.norms import FROBENIUS, NUCLEAR
@@ -235,26 +238,26 @@ def test_public_bounds_that_are_none_are_refused_by_name(bad):
             make()
 
 
-def released_statistic(sensitivity: float, n: int, name: str) -> tuple[np.ndarray, np.ndarray]:
+def released(sensitivity: float, which: int, n: int, source: StreamBits) -> np.ndarray:
     """Projections of releases on the difference of two neighbours, rows that are orthogonal: the worst there are."""
-    rows = np.eye(2) * 10
-    sums = [second_moment(rows[i : i + 1], 1.0) for i in range(2)]
-    query = SecondMomentSum(2, 1.0)
-    mechanism, source = SymmetricGaussian().at(1.0), bits(name)
-    found = []
-    for total in sums:
-        values = [mechanism.release(total, sensitivity / query.grid, source) for _ in range(n)]
-        found.append(np.array([v[0] - v[2] for v in np.array(values, dtype=float)]))
-    return found[0], found[1]
+    pair = orthogonal_rows(1, 2)["orthogonal rows"]
+    query, mechanism = SecondMomentSum(2, 1.0), SymmetricGaussian().at(1.0)
+    total = second_moment(pair[which]["X"], 1.0)
+    values = [mechanism.release(total, sensitivity / query.grid, source) for _ in range(n)]
+    return np.array([v[0] - v[2] for v in np.array(values, dtype=float)])
 
 
-def test_the_audit_of_orthogonal_rows_sees_mu_and_catches_sensitivity_one():
-    right, wrong = SecondMomentSum(2, 1.0).sensitivity(REPLACE), 1.0
-    lower = {}
-    for name, sensitivity in (("right", right), ("printed", wrong)):
-        with_row, without = released_statistic(sensitivity, 3000, name)
-        lower[name] = two_point_bound(with_row, without, delta=1e-6).mu_lower
-    assert lower["right"] <= 1.0 < lower["printed"]
+@pytest.mark.parametrize(("sensitivity", "verdict"), [("right", "passed"), ("printed", "caught")])
+def test_the_audit_of_orthogonal_rows_catches_sensitivity_one_in_place_of_root_two(sensitivity, verdict):
+    value = SecondMomentSum(2, 1.0).sensitivity(REPLACE) if sensitivity == "right" else 1.0
+    source = bits(sensitivity)
+    draw = partial(released, value, source=source)
+    audit = SequentialAudit(
+        draw(0, 200), draw(1, 200), gdp_epsilon(1.0, 1e-6), 1e-6, mu=1.0, max_runs=5000, confidence=1 - 1e-6
+    )
+    while audit.verdict is None:
+        audit.add(draw(0, 100), draw(1, 100))
+    assert audit.verdict == verdict and audit.n_runs < 5000
 
 
 def test_a_large_matrix_takes_little_memory_and_no_longer_than_a_vector():

@@ -1,15 +1,17 @@
-"""Random Fourier features and Chebyshev polynomials."""
+"""Random Fourier features, Chebyshev polynomials, and the Walsh-Hadamard transform."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.linalg import hadamard
 
 from dpdist.kernels.bases import (
     chebyshev_fit,
     chebyshev_to_monomial,
     fourier_features,
     fourier_frequencies,
+    fwht,
     monomial_error,
 )
 
@@ -55,3 +57,16 @@ def test_polynomials_are_reproduced_and_the_constant_is_not_doubled():
     fit = chebyshev_fit(lambda t: np.polynomial.polynomial.polyval(t, powers), 5)
     assert np.allclose(chebyshev_to_monomial(fit), [*powers, 0, 0], atol=1e-12)
     assert chebyshev_to_monomial(np.array([1.0, 0.0, 0.0])).tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize("size", [1, 2, 8, 64])
+def test_walsh_hadamard_transform(size):
+    v = np.random.default_rng(size).integers(-9, 9, size=size)
+    np.testing.assert_array_equal(fwht(v), hadamard(size) @ v)
+    np.testing.assert_array_equal(fwht(fwht(v)), size * v)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3,), (2, 2)])
+def test_no_transform_of_other_lengths(shape):
+    with pytest.raises(ValueError, match="power of two"):
+        fwht(np.zeros(shape))
