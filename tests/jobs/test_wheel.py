@@ -61,7 +61,7 @@ def call(installed, tmp_path):
             env=environment,
             capture_output=True,
             text=True,
-            timeout=1500,
+            timeout=3000,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
