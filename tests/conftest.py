@@ -1,4 +1,4 @@
-"""Settings that have to be made before anything is imported, and the object store of all tests that need one."""
+"""Settings that have to be made before anything is imported, and the servers of all tests that need one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.postgres import PostgresServer
 from tests.s3 import KEY, SECRET, Faults, S3Server
 
 # scikit-learn skips its array-API check of an estimator without it
@@ -43,6 +44,23 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is away is asked once."""
     monkeypatch.setattr("dpdist.patience.PATIENCE", 0.0)
     monkeypatch.setattr("dpdist.objects.RETRIES", {"max_retries": 0})
+
+
+@pytest.fixture(scope="session")
+def postgres_machine() -> Iterator[PostgresServer]:
+    """A real server, one for each process of the tests."""
+    server = PostgresServer()
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def postgres_server(postgres_machine: PostgresServer) -> PostgresServer:
+    """The same server, running as it does every day, and empty."""
+    postgres_machine.renew()
+    return postgres_machine
 
 
 @pytest.fixture(scope="session")

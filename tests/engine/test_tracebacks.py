@@ -318,16 +318,6 @@ def test_a_value_that_is_handed_to_a_journal_is_forgotten_when_that_fails(tmp_pa
 # -- other journals -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
-
-
 def psql(server: PostgresServer, *statements: str) -> None:
     import psycopg
 
@@ -349,13 +339,12 @@ POSTGRES = {
 
 
 @pytest.mark.parametrize("fault", POSTGRES)
-def test_a_journal_in_postgres_that_fails(fault: str, postgres: PostgresServer) -> None:
-    postgres.forget()
-    ledger = Ledger(postgres.address)
+def test_a_journal_in_postgres_that_fails(fault: str, postgres_server: PostgresServer) -> None:
+    ledger = Ledger(postgres_server.address)
 
     def hook(place: str) -> None:
         if place == "drawn":
-            psql(postgres, *POSTGRES[fault])
+            psql(postgres_server, *POSTGRES[fault])
 
     error = failure(lambda: release(ledger), hook)
     assert isinstance(error, LedgerError)
@@ -365,9 +354,8 @@ def test_a_journal_in_postgres_that_fails(fault: str, postgres: PostgresServer) 
     ledger.close()
 
 
-def test_a_run_in_postgres_that_is_taken_over(postgres: PostgresServer) -> None:
-    postgres.forget()
-    ledger = Ledger(postgres.address)
+def test_a_run_in_postgres_that_is_taken_over(postgres_server: PostgresServer) -> None:
+    ledger = Ledger(postgres_server.address)
     for when in ("statistic", "drawn"):
         error = failure(lambda: release(ledger), fenced(when)(ledger))
         assert isinstance(error, Fenced)

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,25 +15,14 @@ import pytest
 from dpdist import Dataset, Ledger
 from tests.faults import jobs
 from tests.faults.cluster import ROOT
-from tests.postgres import PostgresServer
 from tests.s3 import BUCKET
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture(params=["postgresql", "s3"])
 def shared(request, place) -> tuple[str, ...]:
     """A ledger, and a journal if it is elsewhere."""
     if request.param == "postgresql":
-        server = request.getfixturevalue("postgres")
+        server = request.getfixturevalue("postgres_server")
         server.forget()
         return (server.address,)
     request.getfixturevalue("s3_account")

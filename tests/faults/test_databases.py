@@ -35,26 +35,9 @@ INSIDE = {
 }
 
 
-@pytest.fixture(scope="module")
-def machine() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    try:
-        yield server
-    finally:
-        server.remove()
-
-
 @pytest.fixture
-def server(machine: PostgresServer) -> PostgresServer:
-    machine.stop()
-    machine.start()
-    machine.forget()
-    return machine
-
-
-@pytest.fixture
-def cuts(server: PostgresServer) -> Iterator[Cuts]:
-    proxy = Cuts(server)
+def cuts(postgres_server: PostgresServer) -> Iterator[Cuts]:
+    proxy = Cuts(postgres_server)
     yield proxy
     proxy.close()
 
@@ -80,41 +63,41 @@ def charges(address: str) -> int:
 
 
 @pytest.mark.parametrize("inside", INSIDE)
-def test_a_crash_inside_a_transaction(server, cuts, tmp_path, rows, expected, inside):
+def test_a_crash_inside_a_transaction(postgres_server, cuts, tmp_path, rows, expected, inside):
     struck: list[float] = []
 
     def crash(message: bytes) -> None:
         if INSIDE[inside] in message and not struck:
             struck.append(time.monotonic())
-            server.stop("immediate")
-            threading.Timer(AWAY, server.start).start()
+            postgres_server.stop("immediate")
+            threading.Timer(AWAY, postgres_server.start).start()
 
     Ledger(cuts.address).close()
     cuts.spoil = crash
     assert same(runs.run(tmp_path, "central", rows, str(tmp_path / "out"), ledger=cuts.address), expected)
     took = time.monotonic() - struck[0]
-    assert took >= AWAY and charges(server.address) == 1
+    assert took >= AWAY and charges(postgres_server.address) == 1
     came_to("PostgreSQL", f"crashes inside {inside}, back after {AWAY:.0f} s", SURVIVED, took)
 
 
-def test_a_second_crash_inside_the_transaction_that_is_repeated(server, cuts, tmp_path, rows, expected):
+def test_a_second_crash_inside_the_transaction_that_is_repeated(postgres_server, cuts, tmp_path, rows, expected):
     struck: list[float] = []
 
     def crash(message: bytes) -> None:
         if INSIDE["a value"] in message and len(struck) < 2:
             struck.append(time.monotonic())
-            server.stop("immediate")
-            threading.Timer(AWAY / 4, server.start).start()
+            postgres_server.stop("immediate")
+            threading.Timer(AWAY / 4, postgres_server.start).start()
 
     Ledger(cuts.address).close()
     cuts.spoil = crash
     assert same(runs.run(tmp_path, "central", rows, str(tmp_path / "out"), ledger=cuts.address), expected)
     took = time.monotonic() - struck[0]
-    assert len(struck) == 2 and took >= AWAY / 2 and charges(server.address) == 1
+    assert len(struck) == 2 and took >= AWAY / 2 and charges(postgres_server.address) == 1
     came_to("PostgreSQL", f"crashes twice inside a value, back after {AWAY / 4:.0f} s each time", SURVIVED, took)
 
 
-def test_a_connection_on_which_nothing_is_said_any_more(server, cuts, tmp_path, rows, expected):
+def test_a_connection_on_which_nothing_is_said_any_more(postgres_server, cuts, tmp_path, rows, expected):
     struck: list[float] = []
 
     def silent(message: bytes) -> str | None:
@@ -126,24 +109,26 @@ def test_a_connection_on_which_nothing_is_said_any_more(server, cuts, tmp_path, 
     cuts.spoil = silent
     assert same(runs.run(tmp_path, "central", rows, str(tmp_path / "out"), ledger=cuts.address), expected)
     took = time.monotonic() - struck[0]
-    assert took >= postgres.ANSWER_WITHIN and charges(server.address) == 1
+    assert took >= postgres.ANSWER_WITHIN and charges(postgres_server.address) == 1
     came_to("PostgreSQL", "keeps a connection and says nothing on it", SURVIVED, took)
 
 
-def test_no_room_for_another_connection(server, tmp_path, rows, expected):
-    server.stop()
-    server.start("-c max_connections=2 -c superuser_reserved_connections=0 -c max_wal_senders=0")
+def test_no_room_for_another_connection(postgres_server, tmp_path, rows, expected):
+    postgres_server.stop()
+    postgres_server.start("-c max_connections=2 -c superuser_reserved_connections=0 -c max_wal_senders=0")
     with contextlib.ExitStack() as others:
         for _ in range(2):
-            others.enter_context(psycopg.connect(server.address))
+            others.enter_context(psycopg.connect(postgres_server.address))
         threading.Timer(AWAY, others.pop_all().close).start()
         began = time.monotonic()
-        assert same(runs.run(tmp_path, "central", rows, str(tmp_path / "out"), ledger=server.address), expected)
+        assert same(
+            runs.run(tmp_path, "central", rows, str(tmp_path / "out"), ledger=postgres_server.address), expected
+        )
     came_to("PostgreSQL", f"has no room for a connection for {AWAY:.0f} s", SURVIVED, time.monotonic() - began)
 
 
 @pytest.mark.parametrize("moment", ["the charge is due", "a value is due"])
-def test_gone_for_good(server, tmp_path, rows, expected, capsys, moment):
+def test_gone_for_good(postgres_server, tmp_path, rows, expected, capsys, moment):
     output = str(tmp_path / "out")
     struck: list[float] = []
 
@@ -151,36 +136,36 @@ def test_gone_for_good(server, tmp_path, rows, expected, capsys, moment):
         due = isinstance(event, Loading) if "charge" in moment else isinstance(event, Released) and event.done == 3
         if due and not struck:
             struck.append(time.monotonic())
-            server.stop("immediate")
+            postgres_server.stop("immediate")
 
-    (tmp_path / "job.yaml").write_text(json.dumps(runs.job("central", rows, output, ledger=server.address)))
+    (tmp_path / "job.yaml").write_text(json.dumps(runs.job("central", rows, output, ledger=postgres_server.address)))
     with watching(leave):
         ended = call(capsys, "run", tmp_path / "job.yaml", "--quiet")
     took = time.monotonic() - struck[0]
     assert ended.code == 75 and took < patience.PATIENCE + 10
-    server.start()
+    postgres_server.start()
     assert call(capsys, "run", tmp_path / "job.yaml", "--quiet", "--resume").code == 0
-    assert same(runs.released(output), expected) and charges(server.address) == 1
+    assert same(runs.released(output), expected) and charges(postgres_server.address) == 1
     came_to("PostgreSQL", f"is gone for good when {moment}", "exit code 75; resumed", took)
 
 
-def test_another_job_that_keeps_the_ledger_locked(server, tmp_path):
-    Ledger(server.address).close()
-    with psycopg.connect(server.address) as other:
+def test_another_job_that_keeps_the_ledger_locked(postgres_server, tmp_path):
+    Ledger(postgres_server.address).close()
+    with psycopg.connect(postgres_server.address) as other:
         other.execute(f"SELECT pg_advisory_xact_lock({postgres._LOCK})")
         began = time.monotonic()
         with pytest.raises(LedgerError, match="pg_stat_activity") as stopped:
-            Ledger(server.address)
+            Ledger(postgres_server.address)
     took = time.monotonic() - began
     assert exit_codes.report(stopped.value) == 75 and took < postgres.LOCK_WAIT + 10
     came_to("PostgreSQL", "is kept locked by another job", "exit code 75", took)
 
 
 @pytest.mark.parametrize(("what", "part"), [("database", "/postgres"), ("account", "tester@")])
-def test_what_is_not_there(server, what, part):
+def test_what_is_not_there(postgres_server, what, part):
     began = time.monotonic()
     with pytest.raises(LedgerError, match="does not exist") as stopped:
-        Ledger(server.address.replace(part, f"{part[0]}nobody{part[-1] if part[-1] == '@' else ''}"))
+        Ledger(postgres_server.address.replace(part, f"{part[0]}nobody{part[-1] if part[-1] == '@' else ''}"))
     took = time.monotonic() - began
     assert exit_codes.report(stopped.value) == 2 and took < 5
     came_to("PostgreSQL", f"does not know the {what}", "exit code 2", took)

@@ -6,7 +6,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 
 import numpy as np
@@ -26,26 +26,16 @@ INSTANTS = 20
 AWAY = 2.0
 
 
-@pytest.fixture(scope="module")
-def database() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    server.start()
-    try:
-        yield server
-    finally:
-        server.remove()
-
-
 Strike = Callable[[Faults, PostgresServer], None]
 
 
-def crash(store: Faults, database: PostgresServer) -> None:
-    database.stop("immediate")
-    threading.Timer(AWAY, database.start).start()
+def crash(store: Faults, postgres_server: PostgresServer) -> None:
+    postgres_server.stop("immediate")
+    threading.Timer(AWAY, postgres_server.start).start()
 
 
-def drop(store: Faults, database: PostgresServer) -> None:
-    with psycopg.connect(database.address) as connection:
+def drop(store: Faults, postgres_server: PostgresServer) -> None:
+    with psycopg.connect(postgres_server.address) as connection:
         connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'dpdist'")
 
 
@@ -60,7 +50,7 @@ FAULTS: dict[str, tuple[str, str, Strike]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", runs.RUNS)
-def test_at_random_instants(s3_faults, database, tmp_path, monkeypatch, name, fault):
+def test_at_random_instants(s3_faults, postgres_server, tmp_path, monkeypatch, name, fault):
     monkeypatch.setitem(objects.RETRIES, "retry_timeout", timedelta(seconds=0.3))  # AWAY is longer than that
     monkeypatch.setattr(coordinator, "RESIDENT_SHARE", 0.0)
     section, what, strike = FAULTS[fault]
@@ -69,7 +59,7 @@ def test_at_random_instants(s3_faults, database, tmp_path, monkeypatch, name, fa
 
     def run(number: object) -> tuple[dict[str, np.ndarray], float]:
         began = time.monotonic()
-        kept = {"ledger": database.address, "journal": f"{place}/journal"}
+        kept = {"ledger": postgres_server.address, "journal": f"{place}/journal"}
         found = runs.run(tmp_path, name, f"{place}/rows.zarr", f"{place}/out-{number}", **kept)
         return found, time.monotonic() - began
 
@@ -77,7 +67,7 @@ def test_at_random_instants(s3_faults, database, tmp_path, monkeypatch, name, fa
     expected, alone = run("alone")
     instants, longest = random.Random(f"{name} {fault}"), 0.0
     for number in range(INSTANTS):
-        due = threading.Timer(instants.uniform(0, alone), strike, [s3_faults, database])
+        due = threading.Timer(instants.uniform(0, alone), strike, [s3_faults, postgres_server])
         due.start()
         found, took = run(number)
         due.join()
@@ -85,8 +75,8 @@ def test_at_random_instants(s3_faults, database, tmp_path, monkeypatch, name, fa
         assert found.keys() == expected.keys()
         assert all(np.array_equal(found[array], expected[array]) for array in expected), number
         s3_faults.come_back()
-        wait_for(database)
-    ledger = Ledger(database.address)
+        wait_for(postgres_server)
+    ledger = Ledger(postgres_server.address)
     assert len(ledger.history(Dataset.open(f"{place}/rows.zarr").id)) == INSTANTS + 2, "each is charged once"
     ledger.close()
     when = f"for {AWAY:.0f} s " if fault != "drop" else ""
@@ -95,11 +85,11 @@ def test_at_random_instants(s3_faults, database, tmp_path, monkeypatch, name, fa
     )
 
 
-def wait_for(database: PostgresServer) -> None:
+def wait_for(postgres_server: PostgresServer) -> None:
     give_up = time.monotonic() + 60
     while True:
         try:
-            psycopg.connect(database.address).close()
+            psycopg.connect(postgres_server.address).close()
             return
         except psycopg.OperationalError:
             assert time.monotonic() < give_up

@@ -21,7 +21,6 @@ from tests.cli.command import call, start
 from tests.jobs.stored import stored_job
 from tests.jobs.test_run import account as charges
 from tests.jobs.test_run import contents
-from tests.postgres import PostgresServer
 from tests.s3 import BUCKET
 
 
@@ -118,23 +117,18 @@ def test_a_run_of_an_earlier_version_is_resumed_in_its_ledger(job, tmp_path):
     assert run_job(job(), resume=True) == done
 
 
-def test_all_that_is_kept_is_kept_by_servers(job, bucket, tmp_path):
+def test_all_that_is_kept_is_kept_by_servers(job, bucket, postgres_server, tmp_path):
     """What a pod needs: nothing of its own disk. A dry run reads the account there, too."""
-    postgres = PostgresServer()
-    try:
-        postgres.start()
-        settings = (f"ledger={postgres.address}", f"journal={bucket}/journal", f"output={bucket}/out")
-        assert run_job(job(*settings), dry_run=True)["budget"]["before"]["epsilon"] == 0
-        record = run_job(job(*settings))
-        assert run_job(job(*settings), resume=True) == record
-        dry = run_job(job(*settings), dry_run=True)["budget"]
-        assert dry["before"]["epsilon"] == pytest.approx(1.0) and dry["after"]["epsilon"] == pytest.approx(2.0)
-        assert (dry["ledger"], dry["journal"]) == (postgres.address, f"{bucket}/journal")
-        ledger = Ledger(postgres.address)
-        assert len(ledger.history(record["dataset"]["id"])) == 1
-        ledger.close()
-    finally:
-        postgres.remove()
+    settings = (f"ledger={postgres_server.address}", f"journal={bucket}/journal", f"output={bucket}/out")
+    assert run_job(job(*settings), dry_run=True)["budget"]["before"]["epsilon"] == 0
+    record = run_job(job(*settings))
+    assert run_job(job(*settings), resume=True) == record
+    dry = run_job(job(*settings), dry_run=True)["budget"]
+    assert dry["before"]["epsilon"] == pytest.approx(1.0) and dry["after"]["epsilon"] == pytest.approx(2.0)
+    assert (dry["ledger"], dry["journal"]) == (postgres_server.address, f"{bucket}/journal")
+    ledger = Ledger(postgres_server.address)
+    assert len(ledger.history(record["dataset"]["id"])) == 1
+    ledger.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.yaml", "rows.zarr"]
 
 

@@ -9,7 +9,7 @@ import statistics
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -28,21 +28,10 @@ from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.ledger import sqlite
 from dpdist.privacy.ledger.ledger import Ledger
 from dpdist.privacy.ledger.records import check_sums
-from tests.postgres import PostgresServer
 
 PROCESSES = multiprocessing.get_context("forkserver")
 REPLACE = Neighbours.REPLACE_ONE
 PROCESSES.set_forkserver_preload(["dpdist.privacy.ledger.ledger", "dpdist.privacy.ledger.journal"])
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture(params=["file", "server"])
@@ -50,9 +39,8 @@ def place(request, tmp_path: Path) -> str:
     """Where a ledger may be made."""
     if request.param == "file":
         return str(tmp_path / "ledger.sqlite")
-    server = request.getfixturevalue("server")
-    server.forget()
-    return server.address
+    postgres_server = request.getfixturevalue("postgres_server")
+    return postgres_server.address
 
 
 # -- exact --------------------------------------------------------------------------------------------------------
@@ -197,10 +185,10 @@ def test_a_charge_does_the_same_work_after_many_runs(tmp_path, composition) -> N
 
 
 @pytest.mark.slow
-def test_the_ten_thousandth_charge_takes_as_long_as_the_tenth(place, tmp_path, server) -> None:
+def test_the_ten_thousandth_charge_takes_as_long_as_the_tenth(place, tmp_path, postgres_server) -> None:
     old = filled(place, 10_000, "basic")
     new = filled(str(tmp_path / "new.sqlite"), 10, "basic")
-    if place == server.address:
+    if place == postgres_server.address:
         new = Ledger(place)  # an account of its own in the same server
 
     def seconds(ledger: Ledger, account: str, i: int) -> float:

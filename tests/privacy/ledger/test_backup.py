@@ -14,7 +14,7 @@ import secrets
 import shutil
 import signal
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -43,16 +43,6 @@ from tests.s3 import BUCKET
 PROCESSES = multiprocessing.get_context("spawn")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
-
-
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -64,17 +54,16 @@ def place(request, folder, monkeypatch) -> str:
     """Where the ledger is."""
     path = str(folder / "ledger.sqlite")
     if request.param == "server":
-        server = request.getfixturevalue("server")
-        server.forget()
-        path = server.address
+        postgres_server = request.getfixturevalue("postgres_server")
+        path = postgres_server.address
     monkeypatch.setenv("DPDIST_LEDGER", path)
     return path
 
 
-def lose(place: str, server: PostgresServer) -> None:
+def lose(place: str, postgres_server: PostgresServer) -> None:
     """The disk of the ledger is gone."""
-    if place == server.address:
-        server.forget()
+    if place == postgres_server.address:
+        postgres_server.forget()
     else:
         for file in Path(place).parent.glob("ledger.sqlite*"):
             file.unlink()
@@ -127,7 +116,7 @@ def run(data: str, output: str, journal: str | None = None, resume: bool = False
 # -- a copy ------------------------------------------------------------------------------------------------------
 
 
-def test_a_copy_of_a_ledger_in_use_holds_all_of_it(place, server):
+def test_a_copy_of_a_ledger_in_use_holds_all_of_it(place, postgres_server):
     ledger = Ledger()
     ledger.set_limit("d", Budget(9.0, 1e-4), composition="gaussian")
     ledger.open_run("d", "a", "p", Charge(0.5, 1e-7, mu=0.1), user="ann", label="x", journal=ledger.journal)
@@ -237,11 +226,11 @@ def test_where_else_values_are_kept_is_told(folder, monkeypatch):
 # -- a restore ---------------------------------------------------------------------------------------------------
 
 
-def test_a_restore_asks_what_was_charged_since(place, server):
+def test_a_restore_asks_what_was_charged_since(place, postgres_server):
     with contextlib.closing(Ledger()) as ledger:
         ledger.open_run("d", "a", "p", Charge(0.5))
     backup()
-    lose(place, server)
+    lose(place, postgres_server)
     assert "say what was charged since" in restore("copy.sqlite", code=2).stderr
     with pytest.raises(LedgerError):
         Ledger.existing()
@@ -254,7 +243,7 @@ def test_a_restore_asks_what_was_charged_since(place, server):
 
 
 @pytest.mark.parametrize("kept", ["with the ledger", "a file", "a bucket"])
-def test_what_runs_datasets_and_journals_remember_is_charged_again(place, server, request, kept):
+def test_what_runs_datasets_and_journals_remember_is_charged_again(place, postgres_server, request, kept):
     """Before the copy: monday. After it: tuesday, and wednesday on another table of the same account."""
     where = None
     if kept == "a file":
@@ -271,7 +260,7 @@ def test_what_runs_datasets_and_journals_remember_is_charged_again(place, server
         name: run(data, f"runs/{name}", where)
         for name, data in (("tuesday", "first.zarr"), ("wednesday", "second.zarr"))
     }
-    lose(place, server)
+    lose(place, postgres_server)
 
     witnesses: dict[str, list[str]] = {
         "runs": ["--runs", "runs"],
@@ -287,7 +276,7 @@ def test_what_runs_datasets_and_journals_remember_is_charged_again(place, server
             ledger._db.read(check_sums)
             if "--dataset" not in chosen:
                 assert {done["tuesday"]["run_id"], done["wednesday"]["run_id"]} < set(runs)
-        lose(place, server)
+        lose(place, postgres_server)
 
     restore("copy.sqlite", *(word for words in witnesses.values() for word in words))
     assert spent("survey") == pytest.approx(3.0)
@@ -300,14 +289,14 @@ def test_what_runs_datasets_and_journals_remember_is_charged_again(place, server
     assert spent("survey") == pytest.approx(4.0)
 
 
-def test_whoever_was_not_asked_still_refuses_and_is_asked_later(place, server):
+def test_whoever_was_not_asked_still_refuses_and_is_asked_later(place, postgres_server):
     first, second = table("first.zarr", account="survey"), table("second.zarr", account="survey")
     dpdist("budget", "set", "survey", "--new", "--epsilon", "9", "--delta", "1e-5")
     fit(first)
     backup()
     fit(second)
     fit(first, run_id="third")
-    lose(place, server)
+    lose(place, postgres_server)
     restore("copy.sqlite", "--dataset", "second.zarr")
     assert spent("survey") == pytest.approx(2.0)
     fit(second)
@@ -322,14 +311,14 @@ def test_whoever_was_not_asked_still_refuses_and_is_asked_later(place, server):
     assert "forgotten nothing" in restore("--dataset", "first.zarr", code=2).stderr
 
 
-def test_what_was_charged_in_another_way_since_does_not_make_up_for_what_was_lost(place, server):
+def test_what_was_charged_in_another_way_since_does_not_make_up_for_what_was_lost(place, postgres_server):
     first, second = table("first.zarr", account="survey"), table("second.zarr", account="survey")
     dpdist("budget", "set", "survey", "--new", "--epsilon", "9", "--delta", "1e-5")
     fit(first)
     fit(second)
     backup()
     fit(first)
-    lose(place, server)
+    lose(place, postgres_server)
     restore("copy.sqlite", "--nothing-since")
     fit(second)  # before the first dataset is asked
     assert spent("survey") == pytest.approx(3.0)
@@ -337,34 +326,34 @@ def test_what_was_charged_in_another_way_since_does_not_make_up_for_what_was_los
     assert spent("survey") == pytest.approx(4.0)
 
 
-def test_what_is_known_of_later_runs_does_not_make_up_for_earlier_ones(place, server):
+def test_what_is_known_of_later_runs_does_not_make_up_for_earlier_ones(place, postgres_server):
     first, _ = table("first.zarr", account="survey"), table("second.zarr", account="survey")
     dpdist("budget", "set", "survey", "--new", "--epsilon", "9", "--delta", "1e-5")
     fit(first)
     backup()
     fit(first)  # its dataset alone remembers it
     run("second.zarr", "out")
-    lose(place, server)
+    lose(place, postgres_server)
     restore("copy.sqlite", "--runs", "out", "--dataset", "first.zarr")
     assert spent("survey") == pytest.approx(3.0)
     restore("--dataset", "second.zarr")
     assert spent("survey") == pytest.approx(3.0)
 
 
-def test_what_one_dataset_makes_up_is_not_made_up_for_another(place, server):
+def test_what_one_dataset_makes_up_is_not_made_up_for_another(place, postgres_server):
     first, second = table("first.zarr", account="survey"), table("second.zarr", account="survey")
     dpdist("budget", "set", "survey", "--new", "--epsilon", "9", "--delta", "1e-5")
     backup()
     fit(second)
     fit(first)  # has seen both
-    lose(place, server)
+    lose(place, postgres_server)
     restore("copy.sqlite", "--dataset", "first.zarr")
     assert spent("survey") == pytest.approx(2.0)
     restore("--dataset", "second.zarr")
     assert spent("survey") == pytest.approx(2.0)
 
 
-def test_an_unfinished_run_cannot_draw_again_what_was_seen(place, server):
+def test_an_unfinished_run_cannot_draw_again_what_was_seen(place, postgres_server):
     """Its record is named, so that its charge is known; its values since the copy are not."""
     table("rows.zarr")
     Path("job.yaml").write_text(JOB.format(data="rows.zarr", output="out"))
@@ -383,7 +372,7 @@ def test_an_unfinished_run_cannot_draw_again_what_was_seen(place, server):
         run_job(load_job("job.yaml"))
     with watching(stop_after(2)), pytest.raises(KeyboardInterrupt):
         run_job(load_job("job.yaml"), resume=True)
-    lose(place, server)
+    lose(place, postgres_server)
     restore("copy.sqlite", "--runs", "out")
     with pytest.raises(Forgotten, match="which of its values were seen"):
         run_job(load_job("job.yaml"), resume=True)
@@ -391,14 +380,14 @@ def test_an_unfinished_run_cannot_draw_again_what_was_seen(place, server):
     assert spent(account) == pytest.approx(1.0)
 
 
-def test_a_ledger_is_made_of_what_is_remembered_where_all_copies_are_lost(place, server):
+def test_a_ledger_is_made_of_what_is_remembered_where_all_copies_are_lost(place, postgres_server):
     data = table("rows.zarr")
     dpdist("budget", "set", "rows.zarr", "--epsilon", "3", "--delta", "1e-5", "--composition", "gaussian")
     before = fit(data), fit(data)
     assert before
     with contextlib.closing(Ledger()) as ledger:
         name, amount = ledger.id, ledger.spent(data.account)
-    lose(place, server)
+    lose(place, postgres_server)
     assert "remember none" in restore("--nothing-since", code=2).stderr
     restore("--dataset", "rows.zarr")
     with contextlib.closing(Ledger()) as ledger:
@@ -492,12 +481,12 @@ def damaged(name: str) -> str:
     "name",
     ["zero bytes", "half", "flipped bytes", "text", "another program's", "a directory", "nothing", "newer"],
 )
-def test_a_copy_that_is_none_is_one_error_and_restores_nothing(place, server, folder, name):
+def test_a_copy_that_is_none_is_one_error_and_restores_nothing(place, postgres_server, folder, name):
     with contextlib.closing(Ledger()) as ledger:
         for i in range(50):
             ledger.open_run("d", f"{i}", "p", Charge(0.5), label="x" * 500)
     backup()
-    lose(place, server)
+    lose(place, postgres_server)
     refused = restore(damaged(name), "--nothing-since", code=2)
     assert "Traceback" not in refused.stderr and len([*re.finditer("dpdist: |Error: ", refused.stderr)]) == 1
     with pytest.raises(LedgerError):
@@ -553,14 +542,14 @@ def test_damaged_memories_are_one_error_and_restore_nothing(folder, monkeypatch,
     assert spent(Dataset.open("rows.zarr").account) == pytest.approx(1.0)
 
 
-def test_memories_of_another_ledger_and_unknown_charges_are_refused(place, server):
+def test_memories_of_another_ledger_and_unknown_charges_are_refused(place, postgres_server):
     data = table("rows.zarr")
     fit(data, run_id="a")
     backup()
     other = table("other.zarr")
     dpdist("budget", "set", "other.zarr", "--epsilon", "3", "--delta", "1e-5", "--ledger", "other.sqlite")
     fit(other, ledger="other.sqlite")
-    lose(place, server)
+    lose(place, postgres_server)
     (empty := Path("empty")).mkdir()
     refused = restore("copy.sqlite", "--dataset", "other.zarr", code=2).stderr
     assert "the dataset other.zarr belongs to the ledger with the id" in refused

@@ -107,27 +107,22 @@ def test_a_new_ledger_in_the_place_of_a_lost_one_is_another_one(tmp_path: Path, 
         Ledger(path).check_remembered(seen, "the run out")
 
 
-def test_a_database_server_restored_from_a_copy_of_its_disk_is_noticed() -> None:
-    server = PostgresServer()
-    try:
-        server.start()
-        charged(server.address, "a")
-        server.back_up()
-        seen = charged(server.address, "b")
-        server.restore()
-        with contextlib.closing(Ledger(server.address)) as ledger:
-            with pytest.raises(LedgerError, match="is older than"):
-                ledger.check_remembered(seen, "the dataset rows.zarr")
-            # taken back while it is in use, as by a failover to a copy that lags behind
-            for run_id in ("b", "c"):
-                ledger.open_run("d", run_id, "plan", Charge(0.5))
-            server.restore()
-            for _ in range(2):
-                with pytest.raises(LedgerError, match="is older than what this process remembers"):
-                    ledger.open_run("d", "c", "plan", Charge(0.5))
-            assert [run.run_id for run in ledger.history("d")] == ["a"]
-    finally:
-        server.remove()
+def test_a_database_server_restored_from_a_copy_of_its_disk_is_noticed(postgres_server: PostgresServer) -> None:
+    charged(postgres_server.address, "a")
+    postgres_server.back_up()
+    seen = charged(postgres_server.address, "b")
+    postgres_server.restore()
+    with contextlib.closing(Ledger(postgres_server.address)) as ledger:
+        with pytest.raises(LedgerError, match="is older than"):
+            ledger.check_remembered(seen, "the dataset rows.zarr")
+        # taken back while it is in use, as by a failover to a copy that lags behind
+        for run_id in ("b", "c"):
+            ledger.open_run("d", run_id, "plan", Charge(0.5))
+        postgres_server.restore()
+        for _ in range(2):
+            with pytest.raises(LedgerError, match="is older than what this process remembers"):
+                ledger.open_run("d", "c", "plan", Charge(0.5))
+        assert [run.run_id for run in ledger.history("d")] == ["a"]
 
 
 @pytest.mark.parametrize("apart", [False, True])

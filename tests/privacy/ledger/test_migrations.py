@@ -21,7 +21,6 @@ from dpdist.privacy.ledger import journal, ledger, migrations, sqlite
 from dpdist.privacy.ledger.journal import Journal
 from dpdist.privacy.ledger.ledger import Ledger
 from dpdist.privacy.ledger.records import check_sums
-from tests.postgres import PostgresServer
 
 PROCESSES = multiprocessing.get_context("spawn")
 PRESENT = ledger.SCHEMA
@@ -40,24 +39,13 @@ NEWER = migrations.Schema(
 )
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
-
-
 @pytest.fixture(params=["file", "server"])
 def place(request, tmp_path) -> str:
     """Where a ledger may be made."""
     if request.param == "file":
         return str(tmp_path / "ledger.sqlite")
-    server = request.getfixturevalue("server")
-    server.forget()
-    return server.address
+    postgres_server = request.getfixturevalue("postgres_server")
+    return postgres_server.address
 
 
 def use_newer(monkeypatch) -> None:
@@ -264,16 +252,15 @@ def test_the_doctor_says_the_version(place, monkeypatch):
 
 
 @pytest.fixture
-def runner(server) -> Iterator[str]:
+def runner(postgres_server) -> Iterator[str]:
     """The address of an account that may use the first program's tables, and may not create; the ledger's as well."""
-    server.forget()
-    left_by_the_first(server.address)
-    with psycopg.connect(server.address, autocommit=True) as connection:
+    left_by_the_first(postgres_server.address)
+    with psycopg.connect(postgres_server.address, autocommit=True) as connection:
         connection.execute('CREATE ROLE "the runner" LOGIN')
         connection.execute('GRANT USAGE ON SCHEMA public TO "the runner"')
         for table in ("runs", "limits", "releases", "epochs", "values"):
             connection.execute(f'GRANT SELECT, INSERT, UPDATE ON dpdist_{table} TO "the runner"')
-        yield server.address.replace("tester@", "the%20runner@")
+        yield postgres_server.address.replace("tester@", "the%20runner@")
         connection.execute('DROP OWNED BY "the runner"')
         connection.execute('DROP ROLE "the runner"')
 
@@ -285,8 +272,8 @@ def test_an_account_without_the_right_to_create_is_told_who_migrates(runner):
     assert look(runner) == (1, True)
 
 
-def test_such_an_account_may_use_what_the_owner_has_migrated(runner, server):
-    with contextlib.closing(Ledger(server.address)) as account:
+def test_such_an_account_may_use_what_the_owner_has_migrated(runner, postgres_server):
+    with contextlib.closing(Ledger(postgres_server.address)) as account:
         assert account.journal.id
     assert look(runner) == (VERSION, True)
     charged(runner, "s")

@@ -12,7 +12,6 @@ import re
 import shlex
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +29,8 @@ from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.ledger import moving
 from dpdist.privacy.ledger.journal import Journal
 from dpdist.privacy.ledger.records import check_sums
-from tests.postgres import PostgresServer
 
 PROCESSES = multiprocessing.get_context("spawn")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture(autouse=True)
@@ -56,9 +44,10 @@ def places(request, folder: Path) -> tuple[str, str]:
     """The old ledger and the new one."""
     old, new = str(folder / "old.sqlite"), str(folder / "new.sqlite")
     if "server" in request.param:
-        server = request.getfixturevalue("server")
-        server.forget()
-        old, new = (old, server.address) if request.param == "file to server" else (server.address, new)
+        postgres_server = request.getfixturevalue("postgres_server")
+        old, new = (
+            (old, postgres_server.address) if request.param == "file to server" else (postgres_server.address, new)
+        )
     return old, new
 
 

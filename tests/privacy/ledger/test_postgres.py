@@ -35,28 +35,10 @@ from tests.postgres import Cuts, PostgresServer
 PROCESSES = multiprocessing.get_context("spawn")
 
 
-@pytest.fixture(scope="module")
-def machine() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    try:
-        yield server
-    finally:
-        server.remove()
-
-
-@pytest.fixture
-def server(machine: PostgresServer) -> PostgresServer:
-    """The server, running and empty."""
-    machine.stop()
-    machine.start()
-    machine.forget()
-    return machine
-
-
 # -- one account, as in a file ------------------------------------------------------------------------------------
 
 
-def test_it_keeps_accounts_as_a_file_does(server, tmp_path):
+def test_it_keeps_accounts_as_a_file_does(postgres_server, tmp_path):
     def use(path):
         ledger = Ledger(path)
         ledger.set_limit("d", Budget(1.0, 1e-5), composition="gaussian")
@@ -76,21 +58,21 @@ def test_it_keeps_accounts_as_a_file_does(server, tmp_path):
         releases = [(r.release_id, r.index, r.noise_std, r.sensitivity) for r in run.releases]
         return run.charge, run.user, run.label, releases, ledger.spent("d"), ledger.remaining("d"), limits
 
-    assert use(server.address) == use(tmp_path / "l.sqlite")
+    assert use(postgres_server.address) == use(tmp_path / "l.sqlite")
 
 
 @pytest.mark.parametrize(
     "value", [np.array([1.5, -0.0, np.inf, np.nan, 5e-324]), np.arange(6).reshape(2, 3) - 2**60, np.float64(0.1)]
 )
-def test_values_come_back_bit_by_bit(server, value):
-    Journal(server.address).open("r").put("r/0", value)
-    again = Journal(server.address).open("r").get("r/0")
+def test_values_come_back_bit_by_bit(postgres_server, value):
+    Journal(postgres_server.address).open("r").put("r/0", value)
+    again = Journal(postgres_server.address).open("r").get("r/0")
     assert again.dtype == np.asarray(value).dtype and again.shape == np.shape(value)
     assert again.tobytes() == np.asarray(value).tobytes()
 
 
-def test_the_newest_opener_of_a_run_is_its_only_writer(server):
-    first, second = Journal(server.address), Journal(server.address)
+def test_the_newest_opener_of_a_run_is_its_only_writer(postgres_server):
+    first, second = Journal(postgres_server.address), Journal(postgres_server.address)
     old = first.open("r")
     new = second.open("r")
     with pytest.raises(Fenced, match="newer process"):
@@ -115,10 +97,10 @@ def hammer(address: str, process: int, start, results) -> None:
     results.put(outcome)
 
 
-def test_jobs_on_several_machines_cannot_overspend(server):
-    Ledger(server.address).set_limit("d", Budget(1.0))
+def test_jobs_on_several_machines_cannot_overspend(postgres_server):
+    Ledger(postgres_server.address).set_limit("d", Budget(1.0))
     results, start = PROCESSES.Queue(), PROCESSES.Event()
-    processes = [PROCESSES.Process(target=hammer, args=(server.address, i, start, results)) for i in range(5)]
+    processes = [PROCESSES.Process(target=hammer, args=(postgres_server.address, i, start, results)) for i in range(5)]
     for process in processes:
         process.start()
     start.set()
@@ -126,7 +108,7 @@ def test_jobs_on_several_machines_cannot_overspend(server):
     for process in processes:
         process.join(60)
     charged = [run_id for outcome in outcomes for run_id in outcome if run_id]
-    ledger = Ledger(server.address)
+    ledger = Ledger(postgres_server.address)
     assert len(charged) == 10
     assert sorted(charged) == sorted(run.run_id for run in ledger.history("d"))
 
@@ -139,9 +121,9 @@ def charge_for_ever(address: str, told) -> None:
         told.send(("done", f"{i}"))
 
 
-def test_a_killed_job_leaves_each_charge_whole_or_absent(server):
+def test_a_killed_job_leaves_each_charge_whole_or_absent(postgres_server):
     ours, theirs = PROCESSES.Pipe(duplex=False)
-    process = PROCESSES.Process(target=charge_for_ever, args=(server.address, theirs))
+    process = PROCESSES.Process(target=charge_for_ever, args=(postgres_server.address, theirs))
     process.start()
     theirs.close()
     words = [ours.recv() for _ in range(9)]
@@ -152,7 +134,7 @@ def test_a_killed_job_leaves_each_charge_whole_or_absent(server):
             words.append(ours.recv())
     done = {run_id for word, run_id in words if word == "done"}
     asked = {run_id for _, run_id in words}
-    ledger = Ledger(server.address)
+    ledger = Ledger(postgres_server.address)
     on_file = {run.run_id for run in ledger.history("d")}
     assert done <= on_file <= asked and len(asked - done) <= 1
     for run_id in asked:
@@ -184,63 +166,65 @@ def data() -> Dataset:
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
-def test_a_server_that_restarts_in_the_middle_of_a_run_changes_nothing(server, data, mode):
-    expected = fit(server.address, data, run_id="undisturbed").coef_
+def test_a_server_that_restarts_in_the_middle_of_a_run_changes_nothing(postgres_server, data, mode):
+    expected = fit(postgres_server.address, data, run_id="undisturbed").coef_
 
     def restart(event: Event) -> None:
         if isinstance(event, Released) and event.done == 3:
-            server.stop(mode)
-            server.start()
+            postgres_server.stop(mode)
+            postgres_server.start()
 
     with watching(restart):
-        model = fit(server.address, data, run_id="disturbed")
+        model = fit(postgres_server.address, data, run_id="disturbed")
     assert (model.coef_ == expected).all()
-    assert [run.run_id for run in Ledger(server.address).history("restart")] == ["undisturbed", "disturbed"]
+    assert [run.run_id for run in Ledger(postgres_server.address).history("restart")] == ["undisturbed", "disturbed"]
 
 
-def test_a_server_that_is_gone_when_the_charge_is_due_costs_nothing(server, data, monkeypatch):
+def test_a_server_that_is_gone_when_the_charge_is_due_costs_nothing(postgres_server, data, monkeypatch):
     monkeypatch.setattr(patience, "PATIENCE", 0.5)
     events: list[Event] = []
 
     def leave(event: Event) -> None:
         events.append(event)
         if isinstance(event, Loading):
-            server.stop("immediate")
+            postgres_server.stop("immediate")
 
     with watching(leave), pytest.raises(LedgerError, match="Nothing may be released"):
-        fit(server.address, data, run_id="a")
+        fit(postgres_server.address, data, run_id="a")
     assert not any(isinstance(event, Charged | Released) for event in events)
-    server.start()
-    assert Ledger(server.address).history("restart") == []
-    fit(server.address, data, run_id="a")
-    assert Ledger(server.address).spent("restart").epsilon == pytest.approx(1.0)
+    postgres_server.start()
+    assert Ledger(postgres_server.address).history("restart") == []
+    fit(postgres_server.address, data, run_id="a")
+    assert Ledger(postgres_server.address).spent("restart").epsilon == pytest.approx(1.0)
 
 
-def test_a_server_that_is_lost_between_releases_stops_the_run_and_the_same_run_goes_on(server, data, monkeypatch):
+def test_a_server_that_is_lost_between_releases_stops_the_run_and_the_same_run_goes_on(
+    postgres_server, data, monkeypatch
+):
     monkeypatch.setattr(patience, "PATIENCE", 0.5)
-    expected = fit(server.address, data, run_id="undisturbed").coef_
+    expected = fit(postgres_server.address, data, run_id="undisturbed").coef_
 
     def leave(event: Event) -> None:
         if isinstance(event, Released) and event.done == 2:
-            server.stop("immediate")
+            postgres_server.stop("immediate")
 
     with watching(leave), pytest.raises(LedgerError, match="same run"):
-        fit(server.address, data, run_id="a")
-    server.start()
+        fit(postgres_server.address, data, run_id="a")
+    postgres_server.start()
     replayed: list[bool] = []
     with watching(lambda event: replayed.append(event.replayed) if isinstance(event, Released) else None):
-        model = fit(server.address, data, run_id="a")
+        model = fit(postgres_server.address, data, run_id="a")
     assert replayed[:2] == [True, True] and not any(replayed[2:])
     assert (model.coef_ == expected).all()
-    assert Ledger(server.address).spent("restart").epsilon == pytest.approx(2.0)  # two runs, each charged once
+    assert Ledger(postgres_server.address).spent("restart").epsilon == pytest.approx(2.0)  # two runs, each charged once
 
 
 # -- a connection that is lost inside a transaction -----------------------------------------------------------------
 
 
 @pytest.fixture
-def cuts(server: PostgresServer) -> Iterator[Cuts]:
-    proxy = Cuts(server)
+def cuts(postgres_server: PostgresServer) -> Iterator[Cuts]:
+    proxy = Cuts(postgres_server)
     yield proxy
     proxy.close()
 
@@ -266,7 +250,7 @@ def bookkeeping(address: str) -> list[object]:
 
 
 @pytest.mark.parametrize("fault", ["lost", "unanswered"])
-def test_a_connection_cut_at_any_kind_of_message_of_any_transaction_changes_nothing(server, cuts, fault):
+def test_a_connection_cut_at_any_kind_of_message_of_any_transaction_changes_nothing(postgres_server, cuts, fault):
     messages: list[bytes] = []
     cuts.spoil = messages.append
     expected = bookkeeping(cuts.address)
@@ -274,31 +258,33 @@ def test_a_connection_cut_at_any_kind_of_message_of_any_transaction_changes_noth
     first = {(before[:60], message[:60]): i for i, (before, message) in enumerate(itertools.pairwise(messages), 1)}
     assert len(first) > 30
     for strike in [0, *first.values()]:  # one of a kind: the same message after the same one
-        server.forget()
+        postgres_server.forget()
         seen = itertools.count()
         cuts.spoil = lambda _, seen=seen, strike=strike: fault if next(seen) == strike else None
         assert bookkeeping(cuts.address) == expected, (strike, messages[strike])
 
 
-def test_a_server_that_crashes_inside_any_kind_of_transaction_is_waited_for(server, cuts, data):
-    expected = fit(server.address, data, run_id="undisturbed").coef_
+def test_a_server_that_crashes_inside_any_kind_of_transaction_is_waited_for(postgres_server, cuts, data):
+    expected = fit(postgres_server.address, data, run_id="undisturbed").coef_
     for kind in (b"INTO dpdist_runs", b"INTO dpdist_releases", b"INTO dpdist_values", b"COMMIT"):
         struck: list[bytes] = []
 
         def crash(message: bytes, kind=kind, struck=struck) -> None:
             if kind in message and not struck:
                 struck.append(message)
-                server.stop("immediate")
-                threading.Timer(2.0, server.start).start()
+                postgres_server.stop("immediate")
+                threading.Timer(2.0, postgres_server.start).start()
 
         cuts.spoil = crash
         model = fit(cuts.address, data, run_id=f"disturbed {kind!r}")
         assert struck and (model.coef_ == expected).all()
-    assert Ledger(server.address).spent("restart").epsilon == pytest.approx(5.0)
+    assert Ledger(postgres_server.address).spent("restart").epsilon == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("when", [b"INTO dpdist_runs", b"COMMIT"])
-def test_a_connection_on_which_nothing_is_said_any_more_is_left_and_keeps_nobody_out(server, cuts, monkeypatch, when):
+def test_a_connection_on_which_nothing_is_said_any_more_is_left_and_keeps_nobody_out(
+    postgres_server, cuts, monkeypatch, when
+):
     """Neither end learns that the other one is gone."""
     monkeypatch.setattr(postgres, "ANSWER_WITHIN", 6)
     monkeypatch.setattr(postgres, "HEARD_WITHIN", 2)
@@ -316,31 +302,31 @@ def test_a_connection_on_which_nothing_is_said_any_more_is_left_and_keeps_nobody
     with ThreadPoolExecutor(1) as pool:
         charged = pool.submit(ledger.open_run, "d", "r", "plan", Charge(0.25))
         assert struck.wait(10)
-        Ledger(server.address).open_run("d", "s", "plan", Charge(0.25))
+        Ledger(postgres_server.address).open_run("d", "s", "plan", Charge(0.25))
         assert time.monotonic() - began < 6, "the other job waited for no more than HEARD_WITHIN"
         assert not charged.result(30).resumed
     assert 6 <= time.monotonic() - began < 30
     assert sorted(run.run_id for run in ledger.history("d")) == ["r", "s"]
 
 
-def test_a_server_that_refuses_is_not_waited_for(server):
+def test_a_server_that_refuses_is_not_waited_for(postgres_server):
     for wrong, said in (("/postgres", "does not exist"), ("tester", "role")):
         began = time.monotonic()
         with pytest.raises(LedgerError, match=said) as refused:
-            Ledger(server.address.replace(wrong, wrong[:1] + "nobody"))
+            Ledger(postgres_server.address.replace(wrong, wrong[:1] + "nobody"))
         assert time.monotonic() - began < 5
         assert not isinstance(refused.value, Unavailable)
 
 
-def test_a_server_that_is_full_is_waited_for(server):
-    server.stop()
-    server.start("-c max_connections=2 -c superuser_reserved_connections=0 -c max_wal_senders=0")
+def test_a_server_that_is_full_is_waited_for(postgres_server):
+    postgres_server.stop()
+    postgres_server.start("-c max_connections=2 -c superuser_reserved_connections=0 -c max_wal_senders=0")
     with contextlib.ExitStack() as others:
         for _ in range(2):
-            others.enter_context(psycopg.connect(server.address))
+            others.enter_context(psycopg.connect(postgres_server.address))
         threading.Timer(3.0, others.pop_all().close).start()
-        Ledger(server.address).set_limit("d", Budget(1.0))
-    assert Ledger(server.address).accounts() == ["d"]
+        Ledger(postgres_server.address).set_limit("d", Budget(1.0))
+    assert Ledger(postgres_server.address).accounts() == ["d"]
 
 
 JOB = """
@@ -354,28 +340,30 @@ output: {output}
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["server there", "server gone"])
-def test_a_job_that_is_ended_after_its_charge_is_resumed_and_not_paid_twice(server, tmp_path, monkeypatch, gone):
+def test_a_job_that_is_ended_after_its_charge_is_resumed_and_not_paid_twice(
+    postgres_server, tmp_path, monkeypatch, gone
+):
     monkeypatch.setattr(patience, "PATIENCE", 0.5)
     X = np.random.default_rng(0).normal(size=(2000, 3))
     Dataset.from_arrays(tmp_path / "rows.zarr", X=X, y=(X[:, 0] > 0).astype(int), dataset_id="restart")
     path = tmp_path / "job.yaml"
-    path.write_text(JOB.format(data=tmp_path / "rows.zarr", ledger=server.address, output=tmp_path / "out"))
+    path.write_text(JOB.format(data=tmp_path / "rows.zarr", ledger=postgres_server.address, output=tmp_path / "out"))
 
     def end(event: Event) -> None:
         if isinstance(event, Released) and event.done == 2:
             if gone:
-                server.stop("immediate")
+                postgres_server.stop("immediate")
             raise KeyboardInterrupt
 
     with watching(end), pytest.raises(KeyboardInterrupt):
         run_job(load_job(path))
     if gone:
-        server.start()
+        postgres_server.start()
     first = json.loads((tmp_path / "out" / "run.json").read_text())
     assert first["status"] == "started"
     record = run_job(load_job(path), resume=True)
     assert record["run_id"] == first["run_id"] and record["status"] == "done"
-    assert [run.run_id for run in Ledger(server.address).history("restart")] == [first["run_id"]]
+    assert [run.run_id for run in Ledger(postgres_server.address).history("restart")] == [first["run_id"]]
 
 
 # -- servers and addresses that will not do -----------------------------------------------------------------------
@@ -388,18 +376,18 @@ def test_an_address_with_a_password_is_refused_and_not_repeated():
         assert "sesame" not in str(refused.value)
 
 
-def test_a_server_that_would_forget_is_refused(server):
-    server.stop()
-    server.start("-c fsync=off")
+def test_a_server_that_would_forget_is_refused(postgres_server):
+    postgres_server.stop()
+    postgres_server.start("-c fsync=off")
     with pytest.raises(LedgerError, match="fsync=off"):
-        Ledger(server.address)
+        Ledger(postgres_server.address)
 
 
-def test_a_replica_is_refused(server):
-    server.stop()
-    server.start("-c default_transaction_read_only=on")
+def test_a_replica_is_refused(postgres_server):
+    postgres_server.stop()
+    postgres_server.start("-c default_transaction_read_only=on")
     with pytest.raises(LedgerError, match="primary"):
-        Ledger(server.address)
+        Ledger(postgres_server.address)
 
 
 def test_a_server_nobody_listens_at(monkeypatch):
@@ -408,30 +396,30 @@ def test_a_server_nobody_listens_at(monkeypatch):
         Ledger("postgresql://nobody@127.0.0.1:1/none")
 
 
-def test_a_job_that_keeps_the_ledger_locked_is_named(server, monkeypatch):
-    Ledger(server.address).close()
+def test_a_job_that_keeps_the_ledger_locked_is_named(postgres_server, monkeypatch):
+    Ledger(postgres_server.address).close()
     monkeypatch.setattr(postgres, "LOCK_WAIT", 1)
     held = threading.Event()
-    with psycopg.connect(server.address) as other:
+    with psycopg.connect(postgres_server.address) as other:
         other.execute(f"SELECT pg_advisory_xact_lock({postgres._LOCK})")
         held.set()
         began = time.monotonic()
         with pytest.raises(LedgerError, match="pg_stat_activity"):
-            Ledger(server.address)
+            Ledger(postgres_server.address)
         assert time.monotonic() - began < 20
-    assert Ledger(server.address).accounts() == []
+    assert Ledger(postgres_server.address).accounts() == []
 
 
-def test_an_account_is_kept_by_the_commands(server):
+def test_an_account_is_kept_by_the_commands(postgres_server):
     runner = CliRunner()
 
     def dpdist(*arguments: str):
-        return runner.invoke(main, ["budget", *arguments, "--ledger", server.address])
+        return runner.invoke(main, ["budget", *arguments, "--ledger", postgres_server.address])
 
     missing = dpdist("show")
     assert missing.exit_code == 2 and "no tables of dpdist" in missing.stderr
     assert dpdist("set", "d", "--epsilon", "2", "--delta", "0", "--new").exit_code == 0
-    Ledger(server.address).open_run("d", "r", "p", Charge(0.5, neighbours=Neighbours.REPLACE_ONE))
+    Ledger(postgres_server.address).open_run("d", "r", "p", Charge(0.5, neighbours=Neighbours.REPLACE_ONE))
     shown = dpdist("show", "d", "--json")
     assert shown.exit_code == 0
     assert json.loads(shown.stdout)["left"]["epsilon"] == 1.5
