@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.central.linear.bounding import All, Gradient, Rows
-from dpdist.constraints import Constraint, Penalty, SmoothPenalty, is_proximal, is_smooth
+from dpdist.constraints import Constraint, ElasticNet, Penalty, SmoothPenalty, is_proximal, is_smooth
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS, check_bound, check_count, public_vector
 from dpdist.identity import ADDED
@@ -244,6 +244,20 @@ def need_prox(problem: Problem, solver: str) -> None:
             f"solver={solver!r} needs a penalty with a proximal step, such as ElasticNet(1e-4), and "
             f"penalty={problem.penalty!r} has a gradient only: use solver='gradient', which adds that to what was "
             "released"
+        )
+
+
+def need_ridge(problem: Problem, solver: str) -> None:
+    """Refuse sets, and penalties other than a ridge, where all parameters are solved for at once."""
+    if problem.constraint is not None:
+        raise BudgetError(
+            f"solver={solver!r} minimises over all parameters: leave out the constraint, or use solver='gradient'"
+        )
+    penalty = problem.penalty
+    if penalty is not None and (not isinstance(penalty, ElasticNet) or penalty.l1_ratio != 0):
+        raise BudgetError(
+            f"solver={solver!r} takes a ridge penalty, ElasticNet(alpha) with l1_ratio=0, got {penalty!r}; use "
+            "solver='gradient' for others"
         )
 
 

@@ -22,8 +22,7 @@ import numpy as np
 
 from dpdist.central.linear.bounding import All, ClipNorm
 from dpdist.central.linear.gradient_descent import needs_delta
-from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, reads
-from dpdist.constraints import ElasticNet
+from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, need_ridge, reads
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError
 from dpdist.kernels.moments import unpack_symmetric
@@ -285,13 +284,4 @@ def _check(problem: Problem, solver: str) -> None:
             f"solver={solver!r} is for convex losses of two classes with bounded derivatives and one curvature at 0, "
             f"such as the logistic one, and {loss.name} is not one: use solver='gradient'"
         )
-    if problem.constraint is not None:
-        raise BudgetError(
-            f"solver={solver!r} minimises over all parameters: leave out the constraint, or use solver='gradient'"
-        )
-    penalty = problem.penalty
-    if penalty is not None and (not isinstance(penalty, ElasticNet) or penalty.l1_ratio != 0):
-        raise BudgetError(
-            f"solver={solver!r} takes a ridge penalty, ElasticNet(alpha) with l1_ratio=0, or none, got {penalty!r}; "
-            "use solver='gradient' for others"
-        )
+    need_ridge(problem, solver)

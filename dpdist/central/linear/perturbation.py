@@ -38,8 +38,16 @@ from typing import Any, Self
 
 from dpdist.central.linear.bounding import All, ClipNorm
 from dpdist.central.linear.gradient_descent import needs_delta
-from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, need_prox, reads
-from dpdist.constraints import ElasticNet
+from dpdist.central.linear.linear_method import (
+    LinearMethod,
+    Problem,
+    Vector,
+    bounded_by,
+    need,
+    need_prox,
+    need_ridge,
+    reads,
+)
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.method import Line, Oracle, Public
 from dpdist.privacy.accounting.calibration import calibrate
@@ -239,19 +247,8 @@ def _check_loss(problem: Problem, solver: str) -> None:
 
 
 def _check_penalty(problem: Problem, solver: str) -> None:
-    penalty = problem.penalty
-    if problem.constraint is not None:
-        raise BudgetError(
-            f"solver={solver!r} minimises over all parameters: leave out the constraint, or use solver='gradient'"
-        )
-    if penalty is None and solver == "objective":
-        return
-    if penalty is not None and (not isinstance(penalty, ElasticNet) or penalty.l1_ratio != 0):
-        raise BudgetError(
-            f"solver={solver!r} takes a ridge penalty, ElasticNet(alpha) with l1_ratio=0, got {penalty!r}; use "
-            "solver='gradient' for others"
-        )
-    if penalty is None or (penalty.alpha <= 0 and solver == "output"):
+    need_ridge(problem, solver)
+    if solver == "output" and problem.strong_convexity <= 0:
         raise BudgetError(
             f"solver={solver!r} needs a penalty that makes the objective strongly convex: pass alpha > 0, for example "
             "alpha=1e-2, or use solver='objective'"

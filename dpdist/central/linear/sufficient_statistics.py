@@ -21,9 +21,8 @@ import numpy as np
 
 from dpdist.central.linear.bounding import All, ClipNorm
 from dpdist.central.linear.gradient_descent import needs_delta
-from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, reads
+from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, need_ridge, reads
 from dpdist.central.linear.newton import MOST_FEATURES
-from dpdist.constraints import ElasticNet
 from dpdist.errors import BudgetError
 from dpdist.kernels.moments import unpack_symmetric
 from dpdist.losses import Huber, Squared
@@ -154,16 +153,7 @@ def _check(problem: Problem, solver: str) -> None:
         raise BudgetError(
             f"solver={solver!r} is for the squared loss, not for {problem.loss.name}: use solver='gradient'"
         )
-    if problem.constraint is not None:
-        raise BudgetError(
-            f"solver={solver!r} minimises over all parameters: leave out the constraint, or use solver='gradient'"
-        )
-    penalty = problem.penalty
-    if penalty is not None and (not isinstance(penalty, ElasticNet) or penalty.l1_ratio != 0):
-        raise BudgetError(
-            f"solver={solver!r} takes a ridge penalty, ElasticNet(alpha) with l1_ratio=0, or none, got {penalty!r}; "
-            "use solver='gradient' for others"
-        )
+    need_ridge(problem, solver)
     if isinstance(problem.gradient, ClipNorm) and problem.gradient.clip_norm is not None:
         raise BudgetError(
             f"solver={solver!r} cuts residuals at a multiple of their released size and reads no "
