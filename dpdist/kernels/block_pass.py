@@ -7,8 +7,6 @@ step were written in it.
 
 Rows whose squared norm leaves ``[2**-400, 2**400]`` (zero, subnormal, huge and non-finite rows) are set aside and
 scaled by a power of two first.
-
-What holds for `dpdist.kernels.block_steps` holds here: delete ``dpdist/kernels/__pycache__`` after a change.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Compilers reorder a sum to vectorise it only under fast-math, and then different
 position in a loop. Here the order is written down: eight lanes (lane ``j % 8``), then a fixed tree, so a row gives the
 same bits wherever it is computed. Each step is a piece of LLVM code that numba inlines into its loops; loops over a
 short block would otherwise be left to scalar code.
-
-numba's cache on disk does not notice a change here: delete ``dpdist/kernels/__pycache__`` after one.
 """
 
 from __future__ import annotations

@@ -1,11 +1,20 @@
-"""How kernels are compiled: without the GIL, kept on disk where there is a place for it."""
+"""How kernels are compiled: without the GIL, kept on disk where there is a place for it.
+
+Steps are inlined into kernels of other modules. Numba looks only at the file of a kernel itself before it takes code
+from its cache, so that a step that was changed would go on as it was; here the files of all kernels and losses count.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from numba import njit
+
+import dpdist.losses
+
+FOLDERS = (Path(__file__).parent, Path(dpdist.losses.__file__).parent)
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -25,6 +34,17 @@ def inlined_kernel(function: Callable[..., Any]) -> Any:
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     options |= {"nogil": True, "error_model": "numpy"}
     try:
-        return njit(cache=True, **options)(function)
+        found = njit(cache=True, **options)(function)
     except RuntimeError:  # numba's "no locator available"
         return njit(**options)(function)
+    found._cache._cache_file._source_stamp = SOURCES
+    return found
+
+
+def sources() -> tuple[tuple[str, int, int], ...]:
+    """Name, time and size of every file that compiled code is made of."""
+    files = sorted(file for folder in FOLDERS for file in folder.glob("*.py"))
+    return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+
+
+SOURCES = sources()

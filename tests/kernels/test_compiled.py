@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+import shutil
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
+import pytest
 
+import dpdist
 from dpdist.kernels.compiled import inlined_kernel, kernel
 
 TYPED = """
@@ -60,3 +66,29 @@ def test_other_threads_run_while_a_kernel_does():
         time.sleep(0.001)
         ticks += 1
     assert ticks > 5  # one that keeps the interpreter leaves at most two
+
+
+def test_code_is_compiled_anew_where_a_step_of_another_module_was_changed(tmp_path):
+    """The derivative is a step of the gradients that stands in another file: what is cached must not outlive it."""
+    package = tmp_path / "dpdist"
+    shutil.copytree(Path(dpdist.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "pipelines"))
+    program = (
+        "import numpy as np; from dpdist.kernels import gradients; from dpdist.losses import Logistic; "
+        "found = gradients.glm_gradient(np.ones((3, 2)), np.ones(3), np.zeros(2), Logistic(), row_norm=9.0, "
+        "clip_norm=9.0, grid=2.0**-28); print(found[0] * 2.0**-28, sum(gradients._fused.stats.cache_hits.values()))"
+    )
+
+    def run() -> list[float]:
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True,
+            env={"PATH": "", "NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+        )  # fmt: skip
+        return [float(word) for word in done.stdout.split()]
+
+    assert run() == [-1.5, 0.0] and run() == [-1.5, 1.0]
+    step = package / "kernels" / "block_pass.py"
+    text = step.read_text()
+    after = "    call_block(rows.address, rows.params, work, n)\n"
+    assert text.count(after) == 1
+    step.write_text(text.replace(after, after + "    for k in range(n):\n        work[DERIVATIVE + k] *= 2.0\n"))
+    assert run() == pytest.approx([-3.0, 0.0])
