@@ -5,6 +5,7 @@ from dpdist.central.aggregate.sample_and_aggregate import SampleAndAggregate
 from dpdist.central.linear.bounding import (
     All,
     ClipCoordinate,
+    ClipLabel,
     ClipNorm,
     ClipResidual,
     Sample,
@@ -28,7 +29,7 @@ from dpdist.central.linear.variance_reduced import SVRG, Katyusha, SVRGPlusPlus
 from dpdist.central.mean.columns import ClippedColumns, Mean, SmoothTruncatedMean, TrimmedMean, TruncatedMean
 
 __all__ = [
-    "SVRG", "AcceleratedGradient", "AcceleratedMirror", "All", "Attention", "ClipCoordinate", "ClipNorm",
+    "SVRG", "AcceleratedGradient", "AcceleratedMirror", "All", "Attention", "ClipCoordinate", "ClipLabel", "ClipNorm",
     "ClipResidual", "ClippedColumns", "ClippedMean", "FrankWolfe", "GradientDescent", "HardThresholding",
     "Katyusha", "LinearRegression", "LinearSVC", "LogisticRegression", "Mean", "Minimizer", "MirrorDescent", "Newton",
     "PerturbedObjective", "PerturbedOutput", "SVRGPlusPlus", "Sample", "SampleAndAggregate", "Shrink",

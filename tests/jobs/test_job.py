@@ -404,7 +404,7 @@ BROKEN = {
     "number in words": (with_(params__row_norm="one"), "params.row_norm", "expected a number or null, got 'one'"),
     "number is true": (with_(params__row_norm=True), "params.row_norm", "expected a number or null, got true"),
     "number is a mapping": (with_(params__row_norm={"a": 1}), "params.row_norm", "got the mapping {a}"),
-    "null is no number": (with_(params__alpha=None), "params.alpha", "expected a number, got null"),
+    "null is no number": (with_(params__l1_ratio=None), "params.l1_ratio", "expected a number, got null"),
     "half a round": (
         with_(params__solver={"n_rounds": 2.5}),
         "params.solver.n_rounds",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpdist.central.linear.bounding import All, ClipCoordinate, ClipNorm, ClipResidual, Shrink
+from dpdist.central.linear.bounding import All, ClipCoordinate, ClipLabel, ClipNorm, ClipResidual, Shrink
 from dpdist.central.linear.frank_wolfe import FrankWolfe
 from dpdist.central.linear.gradient_descent import AcceleratedGradient
 from dpdist.central.linear.hard_threshold import HardThresholding
@@ -13,7 +13,7 @@ from dpdist.central.linear.linear_method import LinearMethod, Problem
 from dpdist.central.linear.mirror import AcceleratedMirror, MirrorDescent
 from dpdist.central.linear.newton import Newton, newton_can
 from dpdist.central.linear.perturbation import PerturbedObjective, PerturbedOutput
-from dpdist.central.linear.sufficient_statistics import SufficientStatistics, sufficient_statistics_can
+from dpdist.central.linear.sufficient_statistics import SufficientStatistics
 from dpdist.central.linear.variance_reduced import SVRG, Katyusha, SVRGPlusPlus
 from dpdist.constraints import L1Ball, Simplex
 from dpdist.errors import BudgetError, MissingBound
@@ -51,13 +51,13 @@ def automatic(problem: Problem) -> LinearMethod:
         return because(FrankWolfe(), reason)
     if gradient is None and vertices and problem.row_norm is None and _features_are_bounded(problem):
         return because(FrankWolfe(), "single features and residuals are bounded, and the set has few vertices")
+    if isinstance(gradient, ClipLabel):
+        return because(SufficientStatistics(), "bounded labels let one matrix tell all that least squares needs")
     asked = gradient if gradient is not None else ClipNorm()
     if not isinstance(asked, ClipNorm) or not isinstance(problem.rows, All):
         return because(GradientDescent(), f"gradient={asked.name!r} with rows={problem.rows.name!r}")
     if asked.clip_norm is None and newton_can(problem):
         return because(Newton(), "a matrix of the features is affordable, and Newton steps are weighed by their noise")
-    if asked.clip_norm is None and sufficient_statistics_can(problem):
-        return because(SufficientStatistics(), "label_bound lets one matrix tell all that least squares needs")
     by_hand = asked.clip_norm is not None or problem.constraint is not None
     if by_hand or problem.public.units.max_rows > 1:
         return because(GradientDescent(), "clip, set or unit were chosen for it")

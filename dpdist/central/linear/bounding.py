@@ -6,6 +6,7 @@ Each is a name or an object with parameters of its own: ``gradient=Truncate(scal
 ``gradient=``         contribution of a row to coordinate j                  public numbers
 ===================== ====================================================== ==========================================
 `ClipNorm`            the gradient, scaled down to an l2 norm                row_norm (and clip_norm or second_moment)
+`ClipLabel`           squares and products of row and label                  row_norm, label_bound
 `Trim`                order statistics of the coordinates                    second_moment (or scale)
 `ClipResidual`        ``clip(x_j, K) clip(l', B)``                           feature_bound, residual_bound
 `Shrink`              the same on shrunken labels, ``B = K (R + 1)``         feature_bound, constraint
@@ -51,6 +52,28 @@ class ClipNorm(Gradient):
     def __post_init__(self) -> None:
         if self.clip_norm is not None:
             check_bound("clip_norm", self.clip_norm)
+
+
+@dataclass(frozen=True)
+class ClipLabel(Gradient):
+    """Clip labels and rows, so that whatever a sum of squares and products takes of a row is bounded.
+
+    For the squared loss: ``X'X``, ``X'y`` and ``y'y`` are all that least squares needs
+    (`dpdist.central.linear.sufficient_statistics`).
+
+    Parameters
+    ----------
+    label_bound : float
+        Public bound on the size of a label; larger ones are clipped to it.
+    """
+
+    tag, name = "ClipLabel", "label"
+
+    label_bound: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.label_bound is not None:
+            check_bound("label_bound", self.label_bound)
 
 
 @dataclass(frozen=True)
@@ -161,5 +184,5 @@ def check_rate(name: str, rate: float) -> None:
         raise BudgetError(f"{name} must lie in (0, 1], got {rate!r}")
 
 
-GRADIENTS = by_name(ClipNorm, Truncate, SmoothTruncate, Trim, ClipCoordinate, ClipResidual, Shrink)
+GRADIENTS = by_name(ClipNorm, ClipLabel, Truncate, SmoothTruncate, Trim, ClipCoordinate, ClipResidual, Shrink)
 ROWS = by_name(All, Sample, Split)

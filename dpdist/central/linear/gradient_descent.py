@@ -78,7 +78,8 @@ def norm_gradient(problem: Problem, target: int | None = None) -> GradientSum:
     if not math.isfinite(clip_norm):
         raise MissingBound(
             f"clip_norm is missing: the {problem.loss.name} loss has no bounded derivative, so {BOUNDS['clip_norm']}, "
-            "with gradient=ClipNorm(clip_norm=...)"
+            "with gradient=ClipNorm(clip_norm=...); or bound the labels, with gradient=ClipLabel(label_bound=...), for "
+            "least squares from sufficient statistics"
         )
     return GradientSum(problem.loss, problem.row_norm, clip_norm, problem.intercept, target)
 

@@ -55,7 +55,6 @@ class Problem(Noted):
     residual_bound: float | None = None
     second_moment: float | None = None
     classes: tuple[Any, ...] = ()
-    label_bound: float | None = field(default=None, metadata=ADDED)
 
     @property
     def n_rows(self) -> int:

@@ -90,7 +90,8 @@ class Minimizer(Estimator):
         ``solver_reason_``.
     gradient : str or Gradient, default "auto"
         What bounds a row's contribution (`dpdist.central.linear.bounding`): ``"norm"`` clips its gradient in the l2
-        norm; ``"truncate"``, ``"smooth-truncate"`` and ``"trim"`` damp or leave out extreme coordinates;
+        norm; ``ClipLabel(label_bound)`` clips labels, for least squares;
+        ``"truncate"``, ``"smooth-truncate"`` and ``"trim"`` damp or leave out extreme coordinates;
         ``"coordinate"``, ``"residual"`` and ``"shrink"`` bound single coordinates, features and residuals. ``"auto"``
         takes what the solver can use and what bounds are declared; it is in ``gradient_``.
     rows : {"all", "sample", "split"} or Rows
@@ -109,9 +110,6 @@ class Minimizer(Estimator):
     second_moment : float, optional
         Public guess of the mean square of a coordinate of a row's gradient, for ``gradient="truncate"``, ``"trim"``
         and the like (`dpdist.central.linear.heavy_tailed`).
-    label_bound : float, optional
-        Public bound on the size of a label, for the squared loss: labels beyond it are cut
-        (`dpdist.central.linear.sufficient_statistics`).
     neighbours : {"replace-one", "add-or-remove-one"}
         Between which datasets the guarantee holds.
     n_public : int, optional
@@ -174,7 +172,6 @@ class Minimizer(Estimator):
     feature_bound: float | None = None
     residual_bound: float | None = None
     second_moment: float | None = None
-    label_bound: float | None = None
     neighbours: str = "replace-one"  # type: ignore[misc]
     n_public: int | None = None  # type: ignore[misc]
 
@@ -205,7 +202,6 @@ class Minimizer(Estimator):
             feature_bound=self.feature_bound,
             residual_bound=self.residual_bound,
             second_moment=self.second_moment,
-            label_bound=self.label_bound,
         )
         if not self.fit_intercept:
             return problem
@@ -278,7 +274,7 @@ class Minimizer(Estimator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        for name in ("row_norm", "feature_bound", "residual_bound", "second_moment", "label_bound"):
+        for name in ("row_norm", "feature_bound", "residual_bound", "second_moment"):
             if getattr(self, name) is not None:
                 check_bound(name, getattr(self, name))
         for name, offered in self.offers.items():

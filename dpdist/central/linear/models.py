@@ -177,7 +177,8 @@ class LinearRegression(RegressorMixin, _LinearModel):
     Parameters
     ----------
     loss : str or Loss, default "squared"
-        ``"squared"`` needs ``gradient=ClipNorm(clip_norm=...)``; ``"huber"`` (or ``Huber(threshold)``) is bounded by
+        ``"squared"`` needs ``gradient=ClipLabel(label_bound)`` or, for other solvers than sufficient statistics,
+        ``ClipNorm(clip_norm)``; ``"huber"`` (or ``Huber(threshold)``) is bounded by
         itself.
     alpha, l1_ratio : float
         As in `LogisticRegression`.
@@ -189,8 +190,8 @@ class LinearRegression(RegressorMixin, _LinearModel):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(20_000, 2)) / 2**0.5
     >>> y = X @ [1.0, -2.0] + 0.1 * rng.normal(size=20_000)
-    >>> from dpdist.central import ClipNorm
-    >>> model = LinearRegression(gradient=ClipNorm(2.0), epsilon=1.0, delta=1e-6, row_norm=1.0, random_state=0)
+    >>> from dpdist.central import ClipLabel
+    >>> model = LinearRegression(gradient=ClipLabel(2.5), epsilon=1.0, delta=1e-6, row_norm=1.0, random_state=0)
     >>> model.fit(X, y).score(X, y) > 0.9
     True
     """

@@ -19,11 +19,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from dpdist.central.linear.bounding import All, ClipNorm
+from dpdist.central.linear.bounding import All, ClipLabel
 from dpdist.central.linear.gradient_descent import needs_delta
 from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, need_ridge, reads
-from dpdist.central.linear.newton import MOST_FEATURES
-from dpdist.errors import BudgetError
+from dpdist.errors import BudgetError, MissingBound
+from dpdist.estimators.parameters import BOUNDS
 from dpdist.kernels.moments import unpack_symmetric
 from dpdist.losses import Huber, Squared
 from dpdist.method import Line, Oracle, Public
@@ -45,7 +45,8 @@ RESIDUALS = 2.5
 class SufficientStatistics(LinearMethod):
     """The joint second moment of rows and labels, and one gradient at what follows from it.
 
-    For the squared loss, with a ridge penalty or none, on all rows; ``label_bound`` bounds the labels. Two passes.
+    For the squared loss, with a ridge penalty or none, on all rows; ``gradient=ClipLabel(label_bound)`` bounds the
+    labels. Two passes.
     """
 
     tag, name = "SufficientStatistics", "sufficient-statistics"
@@ -57,10 +58,14 @@ class SufficientStatistics(LinearMethod):
     )
 
     def decide(self, public: Public, statement: Problem) -> Self:
-        problem = bounded_by(statement, self.name, ClipNorm)
+        problem = bounded_by(statement, self.name, ClipLabel)
         reads(problem, self.name, All)
         needs_delta(problem)
-        need(problem, "row_norm", "label_bound")
+        need(problem, "row_norm")
+        if self._label_bound(problem) is None:
+            raise MissingBound(
+                f"label_bound is missing: {BOUNDS['label_bound']}, with gradient=ClipLabel(label_bound=...)"
+            )
         _check(problem, self.name)
         if self.n_rounds not in (None, PASSES):
             raise BudgetError(f"solver={self.name!r} always takes {PASSES} passes: leave out n_rounds={self.n_rounds}")
@@ -131,21 +136,17 @@ class SufficientStatistics(LinearMethod):
 
     @property
     def _bounds(self) -> tuple[float, float]:
-        assert self.problem.row_norm is not None and self.problem.label_bound is not None
-        return self.problem.row_norm, self.problem.label_bound
+        row_norm, label_bound = self.problem.row_norm, self._label_bound(self.problem)
+        assert row_norm is not None and label_bound is not None
+        return row_norm, label_bound
+
+    @staticmethod
+    def _label_bound(problem: Problem) -> float | None:
+        return problem.gradient.label_bound if isinstance(problem.gradient, ClipLabel) else None
 
     @property
     def _length(self) -> float:
         return math.hypot(self._bounds[0], self.problem.intercept)
-
-
-def sufficient_statistics_can(problem: Problem) -> bool:
-    """Whether the problem is one of them, with the bound that it takes."""
-    try:
-        _check(problem, "sufficient-statistics")
-    except BudgetError:
-        return False
-    return problem.label_bound is not None and problem.n_features <= MOST_FEATURES
 
 
 def _check(problem: Problem, solver: str) -> None:
@@ -154,8 +155,3 @@ def _check(problem: Problem, solver: str) -> None:
             f"solver={solver!r} is for the squared loss, not for {problem.loss.name}: use solver='gradient'"
         )
     need_ridge(problem, solver)
-    if isinstance(problem.gradient, ClipNorm) and problem.gradient.clip_norm is not None:
-        raise BudgetError(
-            f"solver={solver!r} cuts residuals at a multiple of their released size and reads no "
-            f"clip_norm={problem.gradient.clip_norm:g}: leave it out, or use solver='gradient'"
-        )

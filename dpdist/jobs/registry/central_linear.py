@@ -46,7 +46,7 @@ METHODS = (
          {"solver": "newton", "gradient": "norm", "rows": "all"}, estimators=("LogisticRegression", "Minimizer"),
          spec="10, section 7.2", source="Ganesh, Haghifam, Steinke and Thakurta 2023; Kalman gains"),
     _row("dp-adassp", "Least squares from its sufficient statistics, and one gradient that mends them",
-         {"solver": "sufficient-statistics", "gradient": "norm", "rows": "all"}, estimators=_REGRESSION,
+         {"solver": "sufficient-statistics", "gradient": "label", "rows": "all"}, estimators=_REGRESSION,
          spec="10, section 7.4", source="Wang 2018, with a gain for each direction"),
     _row("rgd-catoni", "Gradient descent with softly truncated coordinates, for heavy-tailed rows",
          {"solver": "gradient", "gradient": "truncate", "rows": "all"},

@@ -16,7 +16,7 @@ OTHER_NAMES = (
     OtherName("laplace", "Laplace noise on the grid of a sum, under epsilon alone",
               ("private-robust-mean",), library=f"{_additive}.Laplace"),
     OtherName("gaussian-analytic", "Gaussian noise, calibrated exactly",
-              ("dp-gd", "out-pert", "catoni-mean"), library=f"{_forms}.gaussian_sigma"),
+              ("dp-gd", "out-pert", "catoni-mean"), library=f"{_forms}.gdp_mu"),
     OtherName("discrete-gaussian", "Gaussian noise of whole numbers", library=f"{_additive}.DiscreteGaussian"),
     OtherName("discrete-laplace", "Laplace noise of whole numbers", library=f"{_additive}.DiscreteLaplace"),
     OtherName("grid-release", "Sums of whole multiples of a power of two, and noise of such",

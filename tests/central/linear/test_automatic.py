@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, Minimizer
-from dpdist.central import AcceleratedGradient, ClipNorm, HardThresholding
+from dpdist import Dataset, Ledger, LinearRegression, LinearSVC, LogisticRegression, Minimizer
+from dpdist.central import AcceleratedGradient, ClipLabel, ClipNorm, HardThresholding
 from dpdist.central.linear.automatic import SOLVERS, automatic
 from dpdist.constraints import ElasticNet, L1Ball, L2Ball, Simplex
 from dpdist.data import Units
@@ -25,8 +25,11 @@ CUT = {"epsilon": 1.0, "feature_bound": 2.0, "residual_bound": 1.0}
 @pytest.mark.parametrize(
     ("model", "solver"),
     [
-        (LogisticRegression(**SIGNS), "gradient"),
-        (LogisticRegression(**SIGNS, alpha=1e-2), "objective"),
+        (LogisticRegression(**SIGNS), "newton"),
+        (LogisticRegression(**SIGNS, alpha=1e-2), "newton"),
+        (LinearSVC(**SIGNS), "gradient"),
+        (LinearSVC(**SIGNS, alpha=1e-2), "objective"),
+        (LinearRegression(**BUDGET, gradient=ClipLabel(2.0)), "sufficient-statistics"),
         (LogisticRegression(**SIGNS, alpha=1e-2, l1_ratio=0.5), "gradient"),
         (LogisticRegression(**SIGNS, alpha=1e-2, gradient=ClipNorm(0.1)), "gradient"),
         (LogisticRegression(**SIGNS, alpha=1e-2, rows="sample"), "gradient"),
@@ -50,7 +53,7 @@ def test_the_choice_follows_from_public_numbers(model, solver):
 
 def test_a_fit_tells_the_choice_and_the_reason():
     data, _ = synthetic.logit(5_000, 4)
-    model = LogisticRegression(**SIGNS, alpha=1e-2, random_state=0).fit(data)
+    model = LinearSVC(**SIGNS, alpha=1e-2, random_state=0).fit(data)
     assert model.solver_ == "objective" and f"{model.n_iter_} passes" in model.solver_reason_
     assert LogisticRegression(**SIGNS, solver="accelerated", random_state=0).fit(data).solver_reason_ == "as asked for"
 
@@ -59,16 +62,16 @@ def test_a_unit_of_several_rows_gets_a_method_that_is_proved_for_it():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3_000, 3))
     data = Dataset.from_arrays(X=X, y=(X[:, 0] > 0).astype(int), unit="patient", max_rows_per_unit=3, grouped=True)
-    model = LogisticRegression(**SIGNS, alpha=1e-2, random_state=0).fit(data)
+    model = LinearSVC(**SIGNS, alpha=1e-2, random_state=0).fit(data)
     assert model.solver_ == "gradient"
     assert model.plan(3_000, 3, data.schema.units) == model.plan_ != model.plan(3_000, 3)
 
 
 def test_the_outlook_is_that_of_the_method_that_units_of_several_rows_get():
     asked = {"alpha": 1e-2, **SIGNS}
-    found = LogisticRegression(**asked).outlook(30_000, 5, Units("patient", 3, grouped=True))
-    assert found == LogisticRegression(**asked, solver="gradient").outlook(10_000, 5)
-    assert found.predicted_error > 3 * LogisticRegression(**asked).outlook(10_000, 5).predicted_error
+    found = LinearSVC(**asked).outlook(30_000, 5, Units("patient", 3, grouped=True))
+    assert found == LinearSVC(**asked, solver="gradient").outlook(10_000, 5)
+    assert found.predicted_error > 3 * LinearSVC(**asked).outlook(10_000, 5).predicted_error
 
 
 @pytest.mark.parametrize(

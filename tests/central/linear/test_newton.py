@@ -10,7 +10,7 @@ import sklearn.linear_model
 from scipy.special import expit
 
 from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, Minimizer
-from dpdist.central import ClipNorm, Newton, SufficientStatistics
+from dpdist.central import ClipLabel, ClipNorm, Newton, SufficientStatistics
 from dpdist.constraints import ElasticNet, L2Ball
 from dpdist.data import Units
 from dpdist.errors import BudgetError, MissingBound
@@ -18,7 +18,8 @@ from dpdist.privacy.mechanisms.norms import FROBENIUS
 from tests.faults.jobs import at_release, on_file
 
 SIGNS = {"classes": [-1, 1], "delta": 1e-6, "row_norm": 1.0, "cluster": "threads"}
-REALS = {"delta": 1e-6, "row_norm": 1.0, "label_bound": 1.0, "cluster": "threads"}
+REALS = {"delta": 1e-6, "row_norm": 1.0, "gradient": ClipLabel(1.0), "cluster": "threads"}
+CLIPPED = {**REALS, "gradient": ClipNorm(1.0)}
 
 
 def table(law, n=20_000, d=8, seed=0):
@@ -204,7 +205,12 @@ def test_several_rows_of_a_unit_pay_for_all_of_them():
         (Minimizer("squared", solver="newton", epsilon=1.0, delta=1e-6, row_norm=1.0), "two classes"),
         (Minimizer("logistic", solver="sufficient-statistics", epsilon=1.0, **REALS), "squared loss"),
         (LinearRegression(epsilon=1.0, **REALS, solver=SufficientStatistics(n_rounds=7)), "n_rounds=7"),
-        (LinearRegression(epsilon=1.0, **REALS, solver=SufficientStatistics(), gradient=ClipNorm(1.0)), "clip_norm=1"),
+        (
+            LinearRegression(epsilon=1.0, **{**REALS, "gradient": ClipNorm(1.0)}, solver=SufficientStatistics()),
+            "'label'",
+        ),
+        (LinearRegression(epsilon=1.0, **REALS, solver="gradient"), "'label' is nothing that solver='gradient'"),
+        (LogisticRegression(epsilon=1.0, **SIGNS, gradient=ClipLabel(1.0)), "for the squared loss"),
         (LinearRegression(epsilon=1.0, **{**REALS, "delta": 0.0}, solver="sufficient-statistics"), "delta > 0"),
         (
             Minimizer("squared", ElasticNet(1.0, 1.0), solver="sufficient-statistics", epsilon=1.0, **REALS),
