@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.central.linear.linear_method import Problem
 from dpdist.central.linear.minimizer import Minimizer
 from dpdist.constraints import proximal
 from dpdist.errors import DataError
@@ -56,7 +57,8 @@ def metric_of(metric: str, generated: Generated, model: Any) -> Metric:
 def kind(metric: str, generated: Generated, model: Any) -> str:
     """Two models of one kind are measured alike."""
     if metric == "gap":
-        return repr((model._loss(), model._penalty(), model.constraint, model.fit_intercept))
+        problem = _stated(generated, model)
+        return repr((problem.loss, problem.penalty, problem.constraint, model.fit_intercept))
     return type(generated.metric(model)).__name__
 
 
@@ -97,6 +99,13 @@ def _minimised(model: Any) -> Minimizer:
     return model
 
 
+def _stated(generated: Generated, model: Minimizer) -> Problem:
+    """What a fit of the model would minimise, with the penalty that its solver takes by default."""
+    n_rows, n_features = generated.dataset.arrays["X"].shape
+    problem: Problem = model._method_for(n_rows, n_features).statement
+    return problem
+
+
 class Gap(Metric):
     """The objective of a model, which it shares with others of its `kind`, minus its minimum without privacy."""
 
@@ -105,10 +114,11 @@ class Gap(Metric):
     def __init__(self, generated: Generated, model: Any) -> None:
         model = _minimised(model)
         rows = generated.dataset.read(0, generated.dataset.n_rows)
-        self._X, self._loss, self._penalty = np.asarray(rows["X"], dtype=np.float64), model._loss(), model._penalty()
+        stated = _stated(generated, model)
+        self._X, self._loss, self._penalty = np.asarray(rows["X"], dtype=np.float64), stated.loss, stated.penalty
         y, classes = rows["y"], model.get_params().get("classes")
         self._y = np.asarray(y if classes is None else np.where(y == classes[1], 1, -1), dtype=np.float64)
-        prox = proximal(self._penalty, model.constraint, self._X.shape[1])
+        prox = proximal(stated.proximal_penalty, model.constraint, self._X.shape[1])
         self._least = self._objective(minimise(self._X, self._y, self._loss, prox))
 
     def error(self, model: Any) -> float:

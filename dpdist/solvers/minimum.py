@@ -35,6 +35,8 @@ from functools import lru_cache
 from dpdist.solvers.loops import Loop, Vector
 
 U = 2.0**-53
+SETTLED = 1e100
+"""Where ``A_k`` no longer shows in the other two, which have their limits then; it would overflow some rounds later."""
 
 
 def _schedule(q: float) -> Iterator[tuple[float, float, float]]:
@@ -44,7 +46,8 @@ def _schedule(q: float) -> Iterator[tuple[float, float, float]]:
         root = 1 + math.sqrt((1 + a) * (1 + q * a))
         following = ((1 + q) * a + 2 * root) / (1 - q) ** 2
         yield a / ((1 - q) * following), root / (1 + q + q * a), following
-        a = following
+        if following < SETTLED:
+            a = following
 
 
 def exact_method(x0: Vector, smoothness: float, strong_convexity: float, n_rounds: int) -> Loop:
@@ -116,12 +119,16 @@ def distance_after(
     q = strong_convexity / smoothness
     rounding = 16 * U * 4 * start
     relative, off, root_phi = gradient_error / smoothness, 0.0, start
-    distance = start
+    distance, before = start, 0.0
     for (beta, delta, a), _ in zip(_schedule(q), range(n_rounds), strict=False):
         off = beta * ((1 - q) * off + relative) + rounding
         missed = delta * ((1 - q) * off + relative) + (1 + delta) * rounding
-        root_phi += math.sqrt(1 + q * a) * missed
-        distance = root_phi / math.sqrt(1 + q * a)
+        if a == before:  # settled: sqrt((1 + q A_k) / (1 + q A_{k+1})) has its limit
+            distance = distance * (1 - math.sqrt(q)) * (1 + 1e-12) + missed
+        else:
+            root_phi += math.sqrt(1 + q * a) * missed
+            distance = root_phi / math.sqrt(1 + q * a)
+        before = a
         if not distance + off <= 3 * start:
             return math.inf
     return distance * (1 + 1e-9)

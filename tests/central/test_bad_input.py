@@ -53,7 +53,7 @@ def refused(error, match, model, *data):
         ({"epsilon": np.nan}, BudgetError, "epsilon must be a positive"),
         ({"delta": 1.0}, BudgetError, "delta must lie in"),
         ({"delta": None}, BudgetError, "needs delta > 0"),
-        ({"solver": "newton"}, BudgetError, "'auto', 'gradient', 'accelerated'"),
+        ({"solver": "newtone"}, BudgetError, "'auto', 'gradient', 'accelerated'"),
         ({"rows": "some"}, BudgetError, "'all', 'sample'"),
         ({"gradient": "huber"}, BudgetError, "'norm'"),
         ({"gradient": "truncate"}, MissingBound, "second_moment"),

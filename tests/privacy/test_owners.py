@@ -30,8 +30,9 @@ from dpdist.data.dataset_schema import ATTRIBUTE
 from dpdist.engine.progress import watching
 from dpdist.jobs.job import load_job, make_estimator
 from dpdist.jobs.registry import METHODS
-from dpdist.privacy.mechanisms.additive import Gaussian, Laplace
+from dpdist.privacy.mechanisms.additive import Gaussian, Laplace, SymmetricGaussian
 from dpdist.privacy.mechanisms.attention import CentreOfAttention
+from dpdist.privacy.mechanisms.norms import FROBENIUS
 from dpdist.privacy.mechanisms.objective_perturbation import ObjectivePerturbation
 from dpdist.privacy.mechanisms.peeling import LaplacePeel, Peel
 from dpdist.privacy.mechanisms.selection import ExponentialMechanism
@@ -43,7 +44,7 @@ JOBS = Path(dpdist.__file__).parent.parent / "pipelines"
 CENTRAL = sorted(name for name, method in METHODS.items() if method.trust == "central")
 MECHANISMS = (
     Gaussian, Laplace, ExponentialMechanism, Peel, LaplacePeel, CentreOfAttention, ObjectivePerturbation, UpperBound,
-    ArsinhNormal,
+    ArsinhNormal, SymmetricGaussian,
 )  # fmt: skip
 Table = list[tuple[str, np.ndarray]]
 """Owners and their rows, the label last."""
@@ -203,9 +204,18 @@ def ratio(one: tuple[Any, np.ndarray, Fraction], other: tuple[Any, np.ndarray, F
         1: lambda: sum(map(abs, difference)) / sensitivity,
         2: lambda: math.sqrt(sum(d * d for d in difference) / sensitivity**2),
         math.inf: lambda: max(map(abs, difference)) / sensitivity,
+        FROBENIUS: lambda: math.sqrt(frobenius2(difference) / sensitivity**2),
     }[mechanism.norm]()
-    exceeded = sum(d * d for d in difference) > sensitivity**2 if mechanism.norm == 2 else size > 1
+    squares = {2: lambda: sum(d * d for d in difference), FROBENIUS: lambda: frobenius2(difference)}
+    exceeded = squares[mechanism.norm]() > sensitivity**2 if mechanism.norm in squares else size > 1
     return max(float(size), 1 + 1e-9) if exceeded else min(float(size), 1.0)
+
+
+def frobenius2(packed: list[Fraction]) -> Fraction:
+    """The sum of the squares of all entries of a symmetric matrix, of its upper triangle row by row."""
+    size = (math.isqrt(8 * len(packed) + 1) - 1) // 2
+    rows, columns = np.triu_indices(size)
+    return sum((1 if i == j else 2) * d * d for i, j, d in zip(rows, columns, packed, strict=True))
 
 
 def compare(
@@ -234,6 +244,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "rgd-catoni-stoch": ("params.solver.n_rounds=3", "params.rows.rate=0.8"),
     "out-pert": (),
     "obj-pert": (),
+    "dp-adassp": (),
 }
 """Settings with which a fit is short and tells much; else three rounds."""
 ONE_ROW_ONLY = {"obj-pert", "rgd-trim", "trim-mean-ss"}

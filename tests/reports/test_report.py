@@ -39,7 +39,7 @@ SCHEMES = [(1200, False), (1200, True), (400, False), (400, True)]
 
 @pytest.fixture(scope="module")
 def fitted():
-    return fit(LogisticRegression, classes=[0, 1])
+    return fit(LogisticRegression, classes=[0, 1], solver="gradient")
 
 
 @pytest.fixture(scope="module")

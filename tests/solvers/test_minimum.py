@@ -110,3 +110,14 @@ def test_rounds_are_enough_and_not_too_many():
 def test_no_bound_where_rounding_takes_over():
     assert distance_after(2 * 10**5, 1e12, 1.0, 1.0, 0.0) == math.inf
     assert distance_after(100, 100.0, 1.0, 1.0, 10.0) == math.inf
+
+
+@pytest.mark.parametrize("smoothness", [2.5, 4.0, 40.0])
+def test_more_rounds_than_it_takes_do_no_harm(smoothness):
+    """Hundreds of rounds with a strong penalty: coefficients that grow geometrically end at their limits."""
+    curvatures = np.array([smoothness, (smoothness + 1) / 2, 1.0])
+    for n_rounds in (30, 240, 260, 2_000):
+        found = drive(exact_method(np.zeros(3), smoothness, 1.0, n_rounds), lambda w: curvatures * (w - 1.0))
+        bound = distance_after(n_rounds, smoothness, 1.0, 2.0, 1e-15)
+        assert np.linalg.norm(found - 1.0) <= bound < 3.0
+        assert n_rounds < 200 or bound < 1e-10
