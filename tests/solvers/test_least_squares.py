@@ -16,12 +16,18 @@ def problem(seed=0, n=5000, d=8):
     return X, y, w
 
 
+def posterior(joint, noise, n, constant):
+    return first_posterior(
+        joint, noise, label_scale=0.7, label_bound=1.0, n_rows=n, row_norm=1.0, constant=constant, ridge=0.0
+    )
+
+
 def fitted(X, y, noise, seed=0):
     rng, d = np.random.default_rng(seed), X.shape[1]
     joint = np.column_stack([X, 0.7 * y])
     E = np.triu(rng.normal(0.0, noise, (d + 1, d + 1)), 1)
     joint = joint.T @ joint + E + E.T + np.diag(rng.normal(0.0, np.sqrt(2) * noise, d + 1))
-    first = first_posterior(joint, noise, 0.7, np.zeros(d), np.ones(d), np.zeros(d))
+    first = posterior(joint, noise, len(X), constant=0.0)
     gradient = X.T @ (X @ first.point - y) + rng.normal(0.0, noise, d)
     return first, improved(first, gradient, noise)
 
@@ -58,3 +64,26 @@ def test_noise_alone_is_shrunk_away():
     constant = np.mean(y**2)
     worse = [np.mean((y - X @ fitted(X, y, 1e4, s)[0].point) ** 2) / constant for s in range(40)]
     assert np.median(worse) < 1.05
+
+
+@pytest.mark.parametrize("noise", [10.0, 30.0, 100.0, 300.0])
+def test_where_the_size_is_in_doubt_the_stated_error_is_not_next_to_nothing(noise):
+    """The most likely size was 0 in many draws: then nothing was learned, and the stated error was that of nothing."""
+    X, y, _ = problem(n=2000, d=20)
+    exact, H = np.linalg.lstsq(X, y, rcond=None)[0], X.T @ X
+    fits = [fitted(X, y, noise, s)[1] for s in range(30)]
+    errors = np.array([(p.point - exact) @ H @ (p.point - exact) for p in fits])
+    stated = np.array([np.sum(p.spread * p.moment) for p in fits])
+    assert errors.mean() < 1.2 * exact @ H @ exact
+    assert 1 / 6 < errors.mean() / stated.mean() < 4 and np.quantile(errors / stated, 0.9) < 30
+
+
+@pytest.mark.parametrize("mean", [-0.8, 0.0, 0.1])
+def test_a_constant_is_found_beside_the_slopes(mean):
+    X, y, _ = problem()
+    Z, rng = np.column_stack([X, np.full(len(X), 0.3)]), np.random.default_rng(0)
+    y = y + mean
+    E = np.triu(rng.normal(0.0, 3.0, (10, 10)), 1)
+    joint = np.column_stack([Z, 0.7 * y])
+    found = posterior(joint.T @ joint + E + E.T, 3.0, len(X), constant=0.3)
+    assert 0.3 * found.point[-1] == pytest.approx(mean, abs=0.02)

@@ -104,20 +104,20 @@ class SufficientStatistics(LinearMethod):
         row_norm, bound = self._bounds
         slopes = np.ones(problem.n_parameters)
         slopes[problem.n_features :] = 0.0
-        ridge = problem.strong_convexity * problem.n_rows * slopes
-        constant = (bound / problem.intercept) ** 2 * (1 - slopes) if problem.intercept else 0 * slopes
-        released = unpack_symmetric(oracle.ask("second moment"))
+        ridge = problem.strong_convexity * problem.n_rows
         found = first_posterior(
-            released,
+            unpack_symmetric(oracle.ask("second moment")),
             oracle.noise_std / math.sqrt(2),
-            moment.label_scale,
-            ridge,
-            (bound / row_norm) ** 2 * slopes,
-            constant,
+            label_scale=moment.label_scale,
+            label_bound=bound,
+            n_rows=problem.n_rows,
+            row_norm=row_norm,
+            constant=problem.intercept,
+            ridge=ridge,
         )
         cut = RESIDUALS * min(found.residuals(problem.n_rows), 2 * bound)
         gradient = oracle.ask("gradient", oracle.visit(found.point), self.gradient(cut))
-        return improved(found, gradient + ridge * found.point, oracle.noise_std)
+        return improved(found, gradient + ridge * slopes * found.point, oracle.noise_std)
 
     def expected_error(self, plan: Plan) -> float | None:
         """The two steps in one direction of many."""
