@@ -39,6 +39,10 @@ LEAST_LENGTH = 0.02
 """Of a row, squared and relative to its bound, whatever the noisy trace says."""
 ERROR_OF_HESSIAN = 0.15
 """Which part of a Hessian's noise counts: the rest of it falls on directions that the gain does not use."""
+ERROR_OF_REUSED = 0.5
+"""The same of a second moment that stands for all Hessians: its error is in every step. With a part c, where it hides
+a curvature of ``2 sqrt(d)`` of its noise, the edge, steps are ``1 / c`` times as long as they should be; above 2 the
+distance grows from round to round."""
 MOVED_HESSIAN = 0.49
 """Squared relative error of a Hessian at the point where a step ends: curvature changes on the way."""
 CURVATURE_RATIO = (0.05, 1.2)
@@ -167,6 +171,7 @@ def filtered_newton(
     loss_part, error = start, curvature.at_zero * off_diagonal
     w, spread, noise, shrinkage = np.zeros(d), np.diag(prior), np.zeros((d, d)), np.eye(d)
     found = Solution(w, noise, shrinkage, start + penalty, prior)
+    reused = "hessian" not in rounds
     for number, kind in enumerate(rounds):
         if kind == "curvature":
             mean = (yield Question("curvature", number, w)).value[0] / n_rows
@@ -180,11 +185,11 @@ def filtered_newton(
         gradient = yield Question("gradient", number, w)
         g = gradient.value + ridge * slopes * w
         if number == 0:
-            variance = _variance(gradient.std, error, spread)
+            variance = _variance(gradient.std, error, spread, slopes, reused)
             prior = prior * np.where(slopes > 0, _evidence(g, hessian, prior, slopes, variance, curvature, signal), 1.0)
             spread = np.diag(prior)
         signal_part = hessian @ spread @ hessian
-        variance = _variance(gradient.std, error, spread)
+        variance = _variance(gradient.std, error, spread, slopes, reused)
         gain = solve_psd(signal_part + variance * np.eye(d), hessian @ spread).T
         step = -gain @ g
         w = w + step
@@ -210,9 +215,24 @@ def updated_hessian(before: Matrix, released: Matrix, noise: float) -> Matrix:
     return found
 
 
-def _variance(std: float, error: float, spread: Matrix) -> float:
-    """Of a gradient, as the filter sees it: its noise, and what the error of the Hessian makes of the distance."""
-    return float(std**2 + (ERROR_OF_HESSIAN * error) ** 2 * np.trace(spread))
+def error_of_hessian(rounds: Sequence[str]) -> float:
+    """Which part of the noise of a Hessian counts as its error."""
+    return ERROR_OF_HESSIAN if "hessian" in rounds else ERROR_OF_REUSED
+
+
+def _variance(std: float, error: float, spread: Matrix, slopes: Vector, reused: bool) -> float:
+    """Of a gradient, as the filter sees it: its noise, and what the error of the Hessian makes of the distance.
+
+    An error that is the same in all rounds is weighed by the largest distance that there may still be in a direction:
+    what was learned of others does not make steps there shorter.
+    """
+    total = float(np.trace(spread))
+    if not reused:
+        return float(std**2 + (ERROR_OF_HESSIAN * error) ** 2 * total)
+    d = int(slopes.sum())
+    of_slopes = spread[:d, :d]
+    total += d * float(np.linalg.eigvalsh(of_slopes)[-1]) - float(np.trace(of_slopes))
+    return float(std**2 + (ERROR_OF_REUSED * error) ** 2 * total)
 
 
 def _evidence(

@@ -102,6 +102,20 @@ def test_noise_without_signal_moves_nothing_far():
         assert np.sqrt(np.mean(u**2)) < 30
 
 
+@pytest.mark.parametrize("length", [0.25, 0.33, 0.4])
+def test_directions_that_a_reused_moment_hides_do_not_grow_from_round_to_round(length):
+    """Short rows in many dimensions: their curvature is below the edge of the noise, and every round errs alike."""
+    rng, n, d = np.random.default_rng(4), 20_000, 150
+    Z = rng.normal(size=(n, d + 1)) * length / np.sqrt(d)
+    Z[:, -1] = 1 / np.sqrt(d)
+    y = np.where(rng.random(n) < expit(Z[:, :d] @ rng.normal(0.0, 2 / length, d)), 1.0, -1.0)
+    losses = []
+    for seed in range(3):
+        point = solve(Z, y, 15.0, np.random.default_rng(seed), rounds=["gradient", *["curvature"] * 5]).point
+        losses.append(np.logaddexp(0, -y * (Z @ point)).mean())
+    assert np.mean(losses) < np.log(2)
+
+
 def test_a_hessian_of_pure_noise_changes_a_former_one_little():
     rng, d, noise = np.random.default_rng(2), 60, 1.0
     before = 100 * np.eye(d)

@@ -35,13 +35,13 @@ from dpdist.queries.curvature_sums import CurvatureSum
 from dpdist.queries.gradient_sums import GradientSum
 from dpdist.queries.moment_sums import HessianSum
 from dpdist.solvers.filtered_newton import (
-    ERROR_OF_HESSIAN,
     MARGINS,
     MOVED_HESSIAN,
     Curvature,
     Noisy,
     Question,
     Solution,
+    error_of_hessian,
     filtered_newton,
 )
 from dpdist.solvers.loops import drive
@@ -240,7 +240,7 @@ class Newton(LinearMethod):
                 error = plan["hessian"].mechanism.noise_std(self._hessian().sensitivity(neighbours)) / math.sqrt(2)
             h = (later if k else curvature.at_zero) * eigenvalue
             std = plan[f"gradient {k + 1}"].mechanism.noise_std(self._gradient(k).sensitivity(neighbours))
-            variance = std**2 + (ERROR_OF_HESSIAN * error) ** 2 * d * spread
+            variance = std**2 + (error_of_hessian(self.kinds) * error) ** 2 * d * spread
             gain = spread * h / (spread * h * h + variance)
             spread = (1 - gain * h) ** 2 * spread + gain**2 * (variance + MOVED_HESSIAN * h * h * spread)
             noise, left = (1 - gain * h) ** 2 * noise + (std * gain) ** 2, (1 - gain * h) * left
