@@ -78,11 +78,12 @@ class Curvature:
     """What is public of the second derivative of a loss.
 
     ``at_zero`` is ``l''(0, y)``, the same for all labels; ``average(s)`` its mean at normal margins of standard
-    deviation s.
+    deviation s; ``value_at_zero`` is the loss at 0, and all that can be gained where no loss is negative.
     """
 
     at_zero: float
     average: Callable[[float], float]
+    value_at_zero: float = math.inf
 
     def linearised(self, margins: float) -> float:
         """The standard deviation of margins that a linear model at 0 sees, where the true one is ``margins``."""
@@ -110,6 +111,8 @@ class Solution:
         The last one, of the sum.
     prior : array of shape (d,)
         Variances of the minimiser's coordinates before the first step.
+    most : float
+        Excess of the objective (a sum) at the start, at most.
     last_step : float
         Decrease of the objective (a sum) in the last step, by that Hessian.
     """
@@ -119,13 +122,15 @@ class Solution:
     shrinkage: Matrix
     hessian: Matrix
     prior: Vector
+    most: float
     last_step: float = math.inf
 
     @property
     def excess(self) -> float:
         """Expected excess of the objective (a sum): noise, shrinkage, and what the last step still gained."""
-        left = self.noise + (self.shrinkage * self.prior) @ self.shrinkage.T
-        return float(np.sum(self.hessian * left)) / 2 + self.last_step
+        noise = float(np.sum(self.hessian * self.noise)) / 2
+        left = float(np.sum(self.hessian * ((self.shrinkage * self.prior) @ self.shrinkage.T))) / 2
+        return noise + min(left, self.most) + self.last_step
 
 
 def filtered_newton(
@@ -170,7 +175,8 @@ def filtered_newton(
     start = curvature.at_zero * denoised(second_moment.value, off_diagonal, floor=0.05 * off_diagonal)
     loss_part, error = start, curvature.at_zero * off_diagonal
     w, spread, noise, shrinkage = np.zeros(d), np.diag(prior), np.zeros((d, d)), np.eye(d)
-    found = Solution(w, noise, shrinkage, start + penalty, prior)
+    most = n_rows * curvature.value_at_zero
+    found = Solution(w, noise, shrinkage, start + penalty, prior, most)
     reused = "hessian" not in rounds
     for number, kind in enumerate(rounds):
         if kind == "curvature":
@@ -198,7 +204,7 @@ def filtered_newton(
         spread = (spread + spread.T) / 2
         noise = left @ noise @ left.T + gradient.std**2 * gain @ gain.T
         shrinkage = left @ shrinkage
-        found = Solution(w, noise, shrinkage, hessian, prior, float(step @ hessian @ step) / 2)
+        found = Solution(w, noise, shrinkage, hessian, prior, most, float(step @ hessian @ step) / 2)
     return found
 
 

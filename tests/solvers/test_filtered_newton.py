@@ -98,8 +98,16 @@ def test_noise_without_signal_moves_nothing_far():
     """Wilder noise than there are rows: the answer stays at the prior's scale whatever is drawn."""
     Z, y = rows(n=200)
     for seed in range(20):
-        u = Z @ solve(Z, y, 1e5, np.random.default_rng(seed)).point
-        assert np.sqrt(np.mean(u**2)) < 30
+        found = solve(Z, y, 1e5, np.random.default_rng(seed))
+        assert np.sqrt(np.mean((Z @ found.point) ** 2)) < 30
+
+
+def test_what_shrinkage_costs_is_never_stated_as_more_than_there_is_to_gain():
+    """The noise of the second moment makes rows seem long; the start at 0 costs log 2 a row, whatever they are."""
+    rng, d = np.random.default_rng(0), 80
+    Z, y = np.column_stack([rng.normal(size=(500, d)) / 20, np.full(500, 0.1)]), rng.choice([-1.0, 1.0], 500)
+    runs = [solve(Z, y, 30.0, np.random.default_rng(s), rounds=["gradient", *["curvature"] * 5]) for s in range(5)]
+    assert max(run.excess / len(Z) for run in runs) < 2 * np.log(2)
 
 
 @pytest.mark.parametrize("length", [0.25, 0.33, 0.4])

@@ -257,7 +257,8 @@ def loss_curvature(loss: Loss) -> Curvature:
             weights @ (loss.second_derivative(std * nodes, 1.0) + loss.second_derivative(std * nodes, -1.0)) / 2
         )
 
-    return Curvature(float(loss.second_derivative(0.0, 1.0)), average)
+    value = max(float(loss.value(0.0, 1.0)), float(loss.value(0.0, -1.0)))
+    return Curvature(float(loss.second_derivative(0.0, 1.0)), average, value)
 
 
 def newton_can(problem: Problem) -> bool:
