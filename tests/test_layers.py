@@ -204,6 +204,18 @@ def test_paths_in_pages_and_docstrings_exist():
     assert {name: where for name, where in names.items() if not (root / name).exists()} == {}
 
 
+def test_the_house_in_the_readme_names_every_room():
+    house = (PACKAGE.parent / "README.md").read_text().split("## The house")[1].split("\n## ")[0]
+    named = set(re.findall(r"dpdist/(\w+)(?:/|\.py)", house))
+    inside = set(re.findall(r"(\w+)/", " ".join(line for line in house.splitlines() if line.startswith("dpdist/"))))
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    alone = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
+    folders = {path.parent.name for path in PACKAGE.rglob("__init__.py")} - {PACKAGE.name}
+    assert named == rooms | alone and folders <= inside
+    own = {path.parent.name for path in (PACKAGE.parent / "tests").glob("*/__init__.py")} - rooms
+    assert own <= set(re.findall(r"(\w+)/", house))
+
+
 def test_imports_have_no_cycles():
     """Not even with the imports of functions, or those for types: nobody has to import two modules to read one."""
     modules = {dotted(path): path for path in MODULES}
