@@ -204,6 +204,18 @@ def test_paths_in_pages_and_docstrings_exist():
     assert {name: where for name, where in names.items() if not (root / name).exists()} == {}
 
 
+def test_tests_stand_in_the_folder_of_what_they_test():
+    """But for rooms whose tests are named in the guide: queries are fuzzed, submission meets a Kubernetes."""
+    tests = PACKAGE.parent / "tests"
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    guide = (PACKAGE.parent / ".github" / "CONTRIBUTING.md").read_text()
+    without = {room for room in rooms if not list((tests / room).rglob("test_*.py"))}
+    assert without == set(re.findall(r"\| after a change in `(\w+)/`", guide))
+    commands = " ".join(re.findall(r"python -m pytest ([\w ./]+)`", guide))
+    for path in re.findall(r"\S+/\S+", commands):
+        assert (PACKAGE.parent / path).exists(), path
+
+
 def test_the_house_in_the_readme_names_every_room():
     house = (PACKAGE.parent / "README.md").read_text().split("## The house")[1].split("\n## ")[0]
     named = set(re.findall(r"dpdist/(\w+)(?:/|\.py)", house))
