@@ -155,6 +155,79 @@ def imported_modules(path: Path, known: set[str]) -> set[str]:
     return found
 
 
+def test_every_folder_says_what_it_holds():
+    for folder in {path.parent for path in MODULES}:
+        assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), f"{folder} has no docstring"
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name is a module, or what a module defines."""
+    module, _, rest = name, "", ""
+    while True:
+        try:
+            found = importlib.import_module(module)
+            break
+        except ModuleNotFoundError:
+            module, _, last = module.rpartition(".")
+            rest = f"{last}.{rest}".rstrip(".")
+    for part in filter(None, rest.split(".")):
+        fields = getattr(found, "__dataclass_fields__", {})
+        found = fields[part] if part in fields else getattr(found, part, None)
+    return found is not None
+
+
+def test_names_in_pages_and_docstrings_exist():
+    root = PACKAGE.parent
+    pages = [
+        root / "README.md",
+        *root.glob(".github/*.md"),
+        *root.glob("deploy/*.md"),
+        *root.glob("pipelines/**/*.yaml"),
+    ]
+    names = defaultdict(set)
+    for path in [*pages, *PACKAGE.rglob("*.py")]:
+        for name in re.findall(r"`(dpdist(?:\.[A-Za-z_]\w*)+)(?:\(\))?`", path.read_text()):
+            names[name].add(path.relative_to(root).as_posix())
+    assert len(names) > 100
+    assert {name: where for name, where in names.items() if not exists(name)} == {}
+
+
+def test_paths_in_pages_and_docstrings_exist():
+    root = PACKAGE.parent
+    pages = [root / "README.md", root / ".github" / "CHANGELOG.md", *root.glob("deploy/*.md")]
+    names = defaultdict(set)
+    for path in [*pages, *root.glob("pipelines/**/*.yaml"), *PACKAGE.rglob("*.py")]:
+        text = path.read_text()
+        for name in re.findall(r"(?<![\w./~-])(?:dpdist|tests|pipelines|deploy)/[\w./-]+\.(?:py|md|json|yaml)\b", text):
+            names[name].add(path.relative_to(root).as_posix())
+    assert len(names) > 10
+    assert {name: where for name, where in names.items() if not (root / name).exists()} == {}
+
+
+def test_tests_stand_in_the_folder_of_what_they_test():
+    """But for rooms whose tests are named in the guide: queries are fuzzed, submission meets a Kubernetes."""
+    tests = PACKAGE.parent / "tests"
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    guide = (PACKAGE.parent / ".github" / "CONTRIBUTING.md").read_text()
+    without = {room for room in rooms if not list((tests / room).rglob("test_*.py"))}
+    assert without == set(re.findall(r"\| after a change in `(\w+)/`", guide))
+    commands = " ".join(re.findall(r"python -m pytest ([\w ./]+)`", guide))
+    for path in re.findall(r"\S+/\S+", commands):
+        assert (PACKAGE.parent / path).exists(), path
+
+
+def test_the_house_in_the_readme_names_every_room():
+    house = (PACKAGE.parent / "README.md").read_text().split("## The house")[1].split("\n## ")[0]
+    named = set(re.findall(r"dpdist/(\w+)(?:/|\.py)", house))
+    inside = set(re.findall(r"(\w+)/", " ".join(line for line in house.splitlines() if line.startswith("dpdist/"))))
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    alone = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
+    folders = {path.parent.name for path in PACKAGE.rglob("__init__.py")} - {PACKAGE.name}
+    assert named == rooms | alone and folders <= inside
+    own = {path.parent.name for path in (PACKAGE.parent / "tests").glob("*/__init__.py")} - rooms
+    assert own <= set(re.findall(r"(\w+)/", house))
+
+
 def test_imports_have_no_cycles():
     """Not even with the imports of functions, or those for types: nobody has to import two modules to read one."""
     modules = {dotted(path): path for path in MODULES}

@@ -37,6 +37,8 @@ def command(method: str | None, job_: bool, json_: bool) -> None:
     from dpdist.jobs.registry import METHODS, NO_METHODS, named, not_found
     from dpdist.jobs.shipped import job_text
 
+    if job_ and json_:
+        raise click.UsageError("--job prints YAML, and --json an object: give one of them")
     if method is None:
         if job_:
             raise click.UsageError("--job needs the ID of a method")

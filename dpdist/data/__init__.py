@@ -1,4 +1,4 @@
-"""Rooms for rows: datasets over Zarr, NumPy and Dask arrays, their public schema, folds, and synthetic generators."""
+"""Rooms for rows: datasets over Zarr, NumPy and Dask arrays, their public schema, folds, and ingestion."""
 
 from dpdist.data.dataset import Dataset
 from dpdist.data.dataset_schema import ArraySpec, Schema

@@ -93,8 +93,9 @@ BOUNDS = {
         "residuals are cut off at it"
     ),
     "second_moment": (
-        "pass a public guess of the mean square of a coordinate of a row's gradient (in the units of the labels times "
-        "the features); it sets the scale beyond which contributions are damped, and may be wrong by a factor of 10"
+        "pass a public guess of the mean square of what is averaged: of an entry for means, of a coordinate of a row's "
+        "gradient (in the units of the labels times the features) for models; it sets the scale beyond which "
+        "contributions are damped, and may be wrong by a factor of 10"
     ),
     "constraint": "this solver needs a bounded set, for example constraint=L1Ball(1.0)",
     "n_nonzero": "pass how many coefficients may differ from 0, about twice as many as are expected to matter",

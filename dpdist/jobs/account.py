@@ -62,8 +62,8 @@ def spent(limit: Limit | None, sums: Sums) -> dict[str, float]:
     return {"epsilon": float(amount.epsilon), "delta": float(amount.delta)}
 
 
-def before_and_after(ledger: Ledger, dataset_id: str, run_id: str) -> dict[str, Any]:
-    """What was spent on the dataset before and after a run on file; a run that was resumed counts once."""
+def before_and_after(ledger: Ledger, run_id: str) -> dict[str, Any]:
+    """What was spent on the account of a run on file, before and after it; a run that was resumed counts once."""
     run = ledger.run(run_id)
     assert run is not None, "it was charged"
     limit = ledger.limit(run.account)

@@ -262,9 +262,11 @@ class Reader:
                 self.add(key, entry.where, f"{cls.__name__} takes no value; write {cls.__name__}: {{}}")
                 return {}
             given = {next(iter(fields)): entry}
+        # a choice (`dpdist.method.Choice`) knows whose a parameter is that it lacks
+        lacks = getattr(cls, "lacks", lambda name: f"unknown field of {cls.__name__}; {nearest(name, fields)}")
         for name, value in given.items():
             if name not in fields:
-                self.add(f"{key}.{name}", value.where, f"unknown field of {cls.__name__}; {nearest(name, fields)}")
+                self.add(f"{key}.{name}", value.where, lacks(name))
         for name, field in fields.items():
             if field.default is dataclasses.MISSING and name not in given:
                 wanted = ", ".join(f"{f}: ..." for f in fields)

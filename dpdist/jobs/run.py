@@ -85,7 +85,7 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
         with closing(open_ledger(path, job.journal, place)) as ledger, opened(cluster) as workers:
             model.set_params(ledger=ledger, cluster=workers, run_id=run_id)
             model.fit(dataset, **inputs.beside(job, generated))
-            account = before_and_after(ledger, dataset.id, run_id)
+            account = before_and_after(ledger, run_id)
             # a run of an earlier version that was complete has told nobody
             receipt = ledger.receipt(run_id)
             stood = ledger.head() if place is None or place.head is None else place.head

@@ -90,8 +90,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1) or [n for n in names if n.lower() == name.lower()]
-    there = f"There are: {', '.join(names)}" if names else "There are none"
-    return f"did you mean {close[0]!r}? {there}" if close else there
+    there = f"here are: {', '.join(names)}" if names else "here are none"
+    return f"did you mean {close[0]!r}? T{there}" if close else f"t{there}"
 
 
 def number(text: str) -> int | float | None:

@@ -1,1 +1,1 @@
-"""What is asked of rows in the central model: bounded sums with exact sensitivities. Nothing else calls kernels."""
+"""What is asked of rows in the central model: bounded sums with exact sensitivities."""

@@ -1,0 +1,1 @@
+"""Optimisation and estimation from released values: public arrays in, arrays out."""

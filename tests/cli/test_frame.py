@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from dpdist.cli import COMMANDS, main
+from dpdist.cli import COMMANDS, exit_codes, main
 
 HEAVY = {"numpy", "numba", "dask", "distributed", "zarr", "sklearn", "scipy", "pandas", "pyarrow", "rich", "yaml"}
 SECRET = "1234.5678"
@@ -75,6 +76,12 @@ def test_the_help_lists_every_command() -> None:
     for name, text in COMMANDS.items():
         assert f"  {name}" in done.stdout and text in done.stdout
     assert "Exit status:" in done.stdout and "Traceback" not in done.stdout
+
+
+def test_the_help_lists_every_exit_code() -> None:
+    codes = re.findall(r"^(\d+) ", exit_codes.__doc__ or "", re.MULTILINE)
+    listed = CliRunner().invoke(main, ["--help"]).output.split("Exit status:")[1].split("Environment:")[0]
+    assert {"0", str(exit_codes.TRY_AGAIN)} <= set(codes) == set(re.findall(r"^    (\d+) ", listed, re.MULTILINE))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -58,6 +58,11 @@ def test_details_of_a_parameter_come_from_the_docstrings(capsys):
     assert "l1_ratio: a number, default 0.0" in out and "alpha: a number or null" in out
 
 
+def test_one_form_is_asked_for(capsys):
+    said = call(capsys, "methods", "dp-gd", "--job", "--json")
+    assert said.code == 2 and "--job prints YAML" in said.err and not said.out
+
+
 def test_another_name_of_a_method(capsys):
     said = call(capsys, "methods", "mean-dp")
     assert said.code == 0 and said.out.startswith("Method       catoni-mean") and "mean-dp" in said.out

@@ -431,7 +431,7 @@ BROKEN = {
     "parameter of another solver": (
         with_(params__solver={"batch_rate": 0.5}),
         "params.solver.batch_rate",
-        "unknown",
+        "GradientDescent has no parameter 'batch_rate'; it belongs to Katyusha, SVRG, SVRGPlusPlus. It has",
     ),
     "another solver": (
         with_(params__solver={"SVRG": {}}),
@@ -465,6 +465,11 @@ BROKEN = {
         with_(params__constraint={"L2Ball": {"radus": 1}}),
         "params.constraint.L2Ball.radus",
         "did you mean 'radius'?",
+    ),
+    "misspelt field of a solver": (
+        with_(params__solver={"n_round": 3}),
+        "params.solver.n_round",
+        "did you mean 'n_rounds'? It has",
     ),
     "missing field": (with_(params__constraint={"Box": 1}), "params.constraint.Box.high", "write Box: {low: ..., high"),
     "field in words": (

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,7 +26,7 @@ from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS
 from dpdist.kernels.moments import unpack_symmetric
 from dpdist.losses import Huber, Squared
-from dpdist.method import Line, Oracle, Public
+from dpdist.method import DECIDED, Line, Oracle, Public
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.queries.gradient_sums import GradientSum
@@ -50,6 +50,9 @@ class SufficientStatistics(LinearMethod):
     """
 
     tag, name = "SufficientStatistics", "sufficient-statistics"
+
+    n_rounds: int | None = field(default=PASSES, kw_only=True, repr=False, metadata=DECIDED)
+
     default_alpha: ClassVar[float] = 0.0
 
     measures: ClassVar[str] = (
@@ -67,9 +70,7 @@ class SufficientStatistics(LinearMethod):
                 f"label_bound is missing: {BOUNDS['label_bound']}, with gradient=ClipLabel(label_bound=...)"
             )
         _check(problem, self.name)
-        if self.n_rounds not in (None, PASSES):
-            raise BudgetError(f"solver={self.name!r} always takes {PASSES} passes: leave out n_rounds={self.n_rounds}")
-        return self._with(public, problem, n_rounds=PASSES)
+        return self._with(public, problem)
 
     def lines(self) -> Sequence[Line]:
         return [

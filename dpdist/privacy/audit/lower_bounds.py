@@ -1,7 +1,7 @@
 """How accurate a private estimator can be at best: minimax lower bounds.
 
 If few contaminated rows separate many parameters, an estimator that depends little on any row cannot tell them apart
-(Barber and Duchi 2014, Theorem 3; seed 003, Lemma 3 and Theorem 9). `dpdist.problems.sparse_problems.spiky_sparse`
+(Barber and Duchi 2014, Theorem 3; seed 003, Lemma 3 and Theorem 9). `dpdist.problems.mean_problems.spiky_sparse`
 draws from the hard instance. Local bounds, for sparse regression, are by contraction of information (Duchi, Jordan and
 Wainwright 2018; seeds 000, section 5.3, and 004); their hard instance is
 `dpdist.problems.sparse_problems.hard_instance`.

@@ -157,3 +157,41 @@ def test_auto_chooses_by_the_bounds_that_are_declared():
     rows = Minimizer(**sparse, row_norm=1.0)._method_for(10_000, 5)
     features = Minimizer(**sparse, feature_bound=1.0)._method_for(10_000, 5)
     assert (rows.problem.gradient.name, features.problem.gradient.name) == ("norm", "residual")
+
+
+SIGNED = {"loss": "logistic", "constraint": L2Ball(5.0)}
+NUMBERS = {"loss": "squared", "gradient": "residual", "feature_bound": 1.0, "residual_bound": 2.0}
+FITTED = {
+    **dict.fromkeys(SOLVERS, SIGNED),
+    "frank-wolfe": {**NUMBERS, "row_norm": None, "constraint": L1Ball(1.0)},
+    "newton": {"loss": "logistic"},
+    "output": {"loss": "logistic"},
+    "objective": {"loss": "logistic"},
+    "sufficient-statistics": {"loss": "squared", "gradient": ClipLabel(2.0)},
+}
+TWO = {
+    "n_rounds": (3, 4),
+    "step_size": (0.3, 0.7),
+    "combine": ("last", "random"),
+    "start": ((0.1, 0.0, 0.0, 0.0), (0.0, 0.2, 0.0, 0.0)),
+    "n_nonzero": (1, 2),
+    "n_inner": (5, 6),
+    "batch_rate": (0.05, 0.2),
+    "hessians": (True, False),
+}
+"""Two values of every parameter of a solver."""
+SHORT = {"n_nonzero": 2, "n_rounds": 3}
+
+
+@pytest.mark.parametrize(("name", "field"), [(name, field) for name in SOLVERS for field in SOLVERS[name].parameters()])
+def test_a_solver_reads_what_it_has(name, field):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 3)) / 3
+    kind, options = SOLVERS[name], {"penalty": ElasticNet(1e-2), "delta": 1e-6, "row_norm": 1.0, **FITTED[name]}
+    short = {key: value for key, value in SHORT.items() if key in kind.parameters()}
+    found = []
+    for value in TWO[field]:
+        model = Minimizer(**options, solver=kind(**{**short, field: value}), epsilon=5.0, random_state=0)
+        model.fit(X, np.where(X[:, 0] > 0, 1.0, -1.0))
+        found.append(model.coef_)
+    assert not np.allclose(*found, rtol=1e-6, atol=0)

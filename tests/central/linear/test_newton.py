@@ -204,7 +204,7 @@ def test_several_rows_of_a_unit_pay_for_all_of_them():
         (LogisticRegression(epsilon=1.0, **SIGNS, solver="newton", rows="sample"), "rows='sample'"),
         (Minimizer("squared", solver="newton", epsilon=1.0, delta=1e-6, row_norm=1.0), "two classes"),
         (Minimizer("logistic", solver="sufficient-statistics", epsilon=1.0, **REALS), "squared loss"),
-        (LinearRegression(epsilon=1.0, **REALS, solver=SufficientStatistics(n_rounds=7)), "n_rounds=7"),
+        (LinearRegression(epsilon=1.0, **REALS, solver=SufficientStatistics(n_rounds=7)), "a fit decides n_rounds"),
         (
             LinearRegression(epsilon=1.0, **{**REALS, "gradient": ClipNorm(1.0)}, solver=SufficientStatistics()),
             "'label'",

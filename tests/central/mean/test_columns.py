@@ -193,6 +193,11 @@ def test_what_cannot_be_is_refused(options, error):
         Mean(**{"epsilon": 1.0, "delta": 1e-6, "cluster": "threads", **options}).fit(np.zeros((50, 3)))
 
 
+def test_a_missing_guess_is_explained_for_means():
+    with pytest.raises(MissingBound, match="the mean square of what is averaged: of an entry for means"):
+        Mean(epsilon=1.0, delta=1e-6, cluster="threads").fit(np.zeros((50, 3)))
+
+
 def test_a_wrong_scale_is_refused_when_it_is_made():
     for method in METHODS.values():
         with pytest.raises(MissingBound, match="scale must be a positive"):

@@ -2,7 +2,7 @@
 
 A dataset with a limit, a run that is done, a copy of everything, and a run that was cut off after its first release.
 Then files are lost, or put back from the copy, each alone and together, and two runs are asked for: a new one, and the
-one that was cut off. ``DPDIST_WRITE_LOSSES=1 python -m pytest tests/runs/test_losses.py -n 0`` writes the rows;
+one that was cut off. ``DPDIST_WRITE_LOSSES=1 python -m pytest tests/runs/test_lost_files.py -n 0`` writes the rows;
 without it, what happens has to be what the page says.
 """
 
