@@ -8,6 +8,7 @@ warning: statements about the data are what it chooses by.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import numbers
 from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations, product
@@ -52,9 +53,9 @@ def refuse_unread(model: Chooses, public: Public, method: Method, read: Read) ->
 
 
 def _set_by_user(model: Chooses) -> Iterator[tuple[str, Any]]:
-    fields = {f.name: f for f in dataclasses.fields(model)}
+    signature = inspect.signature(type(model)).parameters
     for name, value in model.get_params(deep=False).items():
-        default = fields[name].default
+        default = signature[name].default
         same = value is default or (isinstance(value, str | numbers.Number) and value == default)
         if name not in model.common and not same:
             yield name, value

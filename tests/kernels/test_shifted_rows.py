@@ -8,9 +8,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpdist.kernels.block_pass import rows_of
 from dpdist.kernels.coordinate_gradients import Residual, coordinate_gradient
 from dpdist.kernels.gradients import glm_gradient
 from dpdist.kernels.grid import grid_for
+from dpdist.kernels.shifted_rows import shift_of
 from dpdist.kernels.truncation import HardClip, SmoothTruncation, SoftTruncation
 from dpdist.losses import Huber, Logistic, Squared
 from tests.kernels.reference import shrink
@@ -191,3 +193,17 @@ def test_bounded_factors_have_no_sum_to_add_to():
     X, bounded = np.ones((2, 2)), Residual(1.0, 1.0)
     with pytest.raises(ValueError, match="Residual bounds the factors"):
         coordinate_gradient(X, X[0], np.zeros(2), Squared(), bounded, grid=grid_for(1.0), shift=X[0])
+
+
+@pytest.mark.parametrize("intercept", [0.0, 0.5])
+def test_the_vector_is_copied_and_its_last_number_is_the_constant_feature_s(intercept):
+    X, y = np.ones((20, 3)), np.ones(20)
+    vector = np.arange(3.0 + (intercept > 0))
+    with rows_of(X, y, np.zeros(len(vector)), Logistic(), row_norm=1.0, intercept=intercept, chosen=None) as rows:
+        found = shift_of(vector, rows)
+        vector[:] = 9.0
+        assert found.vector.tolist() == [0.0, 1.0, 2.0] and found.last == (3.0 if intercept else 0.0)
+        assert found.sums.shape == (rows.block, 3) and found.constants.shape == (rows.block,)
+        for wrong in (np.zeros(2), np.full(len(vector), np.nan), np.full(len(vector), 2.0**201), np.zeros((1, 3))):
+            with pytest.raises(ValueError, match="shift must be"):
+                shift_of(wrong, rows)

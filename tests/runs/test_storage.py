@@ -193,7 +193,7 @@ def test_what_ended_a_run_is_said_also_if_its_trace_cannot_be_removed(
     job, out, s3_faults, s3_server, tmp_path, impatient
 ):
     Ledger(tmp_path / "ledger.sqlite").set_limit(Dataset.open(tmp_path / "rows.zarr").id, Budget(0.5, 1e-5))
-    s3_faults.spoil = lambda method, path: None if method in ("GET", "PUT") else "503"
+    s3_faults.spoil = lambda method, path: None if method in ("GET", "HEAD", "PUT") else "503"
     with pytest.raises(BudgetExceeded):
         run_job(job("budget.epsilon=0.75"))
     assert s3_faults.spoiled == 1 and status(out, s3_server.address) == "started"
@@ -255,13 +255,18 @@ class Careless(http.server.BaseHTTPRequestHandler):
         listing = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
         self._answer(*((200, listing) if "list-type" in self.path else (404, b"")))
 
+    def do_HEAD(self) -> None:
+        self._answer(404)
+
     def do_PUT(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         self._answer(200)
 
     def do_POST(self) -> None:
-        self.deleted.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        self._answer(200, b"<DeleteResult></DeleteResult>")
+        asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.deleted.append(asked)
+        key = asked.partition("<Key>")[2].partition("</Key>")[0]
+        self._answer(200, f"<DeleteResult><Deleted><Key>{key}</Key></Deleted></DeleteResult>".encode())
 
     def log_message(self, format: str, *args: object) -> None:
         """Quiet."""
