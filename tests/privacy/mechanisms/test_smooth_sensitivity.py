@@ -299,7 +299,8 @@ def test_the_printed_noise_of_truncated_means_is_caught():
         mu = sensitivity / printed_catoni_std(scale, n, epsilon, 1e-5, 1)
         assert gdp_epsilon(mu, 1e-5) == pytest.approx(true, abs=0.01)
 
-    epsilon, delta, runs = 0.5, 1e-3, 10_000
+    # the bound at 10,000 draws is 2.5 of its standard deviations above what is claimed, at 40,000 it is 13
+    epsilon, delta, runs = 0.5, 1e-3, 40_000
     query = ColumnSum(SoftTruncation(scale), 1)
     sums = [int(query.summarise({"X": np.array([[x]])}, None, None)[0]) for x in (-1e300, 1e300)]
 
