@@ -34,7 +34,10 @@ PROCESSES.set_forkserver_preload([__name__])
 
 
 def child(source: str, dest: str, rows: Any, pipe: Connection | None, block: int, asked: dict[str, Any]) -> None:
-    """Ingest with small blocks and many checkpoints; ``rows`` tells how far it was at first and is now."""
+    """Ingest with small blocks and many checkpoints.
+
+    ``rows`` tells how far it was at first and is now; where that is more than the third number, it waits for a larger.
+    """
     delimited.BLOCK_BYTES = readers._BATCH_BYTES = block
     arrayfiles.aligned_rows = lambda _: 1024  # type: ignore[assignment]
     checkpoint._CACHE = -1024
@@ -42,8 +45,10 @@ def child(source: str, dest: str, rows: Any, pipe: Connection | None, block: int
     owners.BUCKET_BYTES = 2**15 if pipe is None else owners.BUCKET_BYTES
 
     def tell(at: Progress) -> None:
-        rows[:] = rows[0] or at.rows, at.rows
+        rows[:2] = rows[0] or at.rows, at.rows
         time.sleep(0 if pipe is not None else 0.005)
+        while at.rows > rows[2]:
+            time.sleep(0.001)
 
     ingest(source, dest, progress=tell, **asked)
     if pipe is not None:
@@ -81,9 +86,10 @@ def test_killed_at_any_moment(tmp_path: Path, kind: str) -> None:
     ingest(source, tmp_path / "whole", **asked)
 
     out, kills, resumed = tmp_path / "killed", 0, 0
-    rows = PROCESSES.RawArray("q", 2)
+    rows = PROCESSES.RawArray("q", 3)
     while True:
-        rows[:] = 0, 0
+        # while nobody looks it comes no further than an eighth of the rows
+        rows[:] = 0, 0, n_rows * (kills + 2) // 16
         process = start(str(source), str(out), rows, None, 20_000, asked)
         while process.is_alive() and rows[1] <= n_rows * kills // 16:
             time.sleep(0.0005)
@@ -251,7 +257,7 @@ def test_memory_does_not_grow_with_the_source(tmp_path: Path, kind: str) -> None
             with gzip.open(source, "wb", 1) if kind == "csv.gz" else open(source, "wb") as out:
                 pyarrow.csv.write_csv(table(n_rows, 20), out)
         receiver, sender = PROCESSES.Pipe()
-        rows = PROCESSES.RawArray("q", 2)
+        rows = PROCESSES.RawArray("q", [0, 0, n_rows])
         process = start(str(source), str(tmp_path / f"{n_rows}.out"), rows, sender, 2**18, asked)
         process.join()
         assert process.exitcode == 0
@@ -263,7 +269,7 @@ def test_memory_does_not_grow_with_the_source(tmp_path: Path, kind: str) -> None
 def test_two_at_once(tmp_path: Path) -> None:
     pyarrow.csv.write_csv(table(10_000, 4), tmp_path / "t.csv")
     asked: dict[str, Any] = {"features": ["x0"], "partition_rows": 300}
-    rows = PROCESSES.RawArray("q", 2)
+    rows = PROCESSES.RawArray("q", [0, 0, 10_000])
     process = start(str(tmp_path / "t.csv"), str(tmp_path / "out"), rows, None, 20_000, asked)
     while not rows[1]:
         time.sleep(0.001)

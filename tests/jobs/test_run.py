@@ -8,6 +8,7 @@ import re
 import shutil
 import sqlite3
 import threading
+import time
 from pathlib import Path
 
 import jsonschema
@@ -96,9 +97,11 @@ BETTER_THAN_LEAST_SQUARES = {
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_pipeline_of_every_method(name, tmp_path):
-    """Noise from a seed, so that the bands cannot fail by chance."""
+    """Noise from a seed, so that the bands cannot fail by chance; less than a minute of work, however long it takes."""
     job = load_job(PIPELINES / f"{name}.yaml", ["params.random_state=1", f"output={tmp_path}/out"])
+    began, worked = time.monotonic(), time.process_time()
     record = run_job(job)
+    assert 0 < record["seconds"] < time.monotonic() - began + 0.01 and time.process_time() - worked < 60
     jsonschema.validate(record, schema("run"))
     assert json.loads((tmp_path / "out" / "run.json").read_text()) == record
     assert (tmp_path / "out" / "report.html").read_text().lower().startswith("<!doctype html>")
@@ -107,7 +110,7 @@ def test_the_pipeline_of_every_method(name, tmp_path):
     assert (metrics["nonprivate_error"] > metrics["error"]) == (name in BETTER_THAN_LEAST_SQUARES)
     assert record["id"] == name and record["simulation"] and record["guarantee"]["simulation"]
     assert record["guarantee"]["epsilon"] <= job.epsilon and record["guarantee"]["delta"] <= job.delta
-    assert record["rounds"] >= 1 and record["passes"] > 0 and record["seconds"] < 60
+    assert record["rounds"] >= 1 and record["passes"] > 0
     arrays = zarr.open_group(tmp_path / "out" / "released.zarr", mode="r")
     for array, spec in record["released"]["arrays"].items():
         assert list(arrays[array].shape) == spec["shape"] and str(arrays[array].dtype) == spec["dtype"]

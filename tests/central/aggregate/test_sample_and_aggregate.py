@@ -293,9 +293,9 @@ def audit(n_runs, n_rounds):
 
 @pytest.mark.parametrize("n_rounds", [1, 2])
 def test_the_transcript_is_as_private_as_claimed(n_rounds):
-    result = audit(400 // n_rounds, n_rounds)
+    result = audit(700 if n_rounds == 1 else 200, n_rounds)
     assert result.mu_lower <= gdp_mu(4.0, 1e-2)
-    if n_rounds == 1:
+    if n_rounds == 1:  # the bound at 400 runs is 2.8 of its standard deviations above this, at 700 it is 6
         assert result.mu_lower > 0.35 * gdp_mu(4.0, 1e-2), "an audit that finds nothing proves nothing"
 
 

@@ -116,8 +116,9 @@ def test_candidates_are_estimated_without_bias(length):
 
 def test_a_device_sends_what_the_server_reads():
     protocol = HeavyHitters(32, epsilon=8.0).protocol(4000, 1, group=3)
-    reports = protocol.randomise({"X": np.full(1000, 123_456)}, SystemDraws())
-    estimate = protocol.estimate(protocol.accumulate(reports, np.array([123_456, 99])).astype(float), 1000)
+    # every second one is right: half of 10,000 coins, so that 0.1 is ten standard deviations
+    reports = protocol.randomise({"X": np.full(10_000, 123_456)}, SystemDraws())
+    estimate = protocol.estimate(protocol.accumulate(reports, np.array([123_456, 99])).astype(float), 10_000)
     assert abs(estimate[0] - 1) < 0.1 and abs(estimate[1]) < 0.1
 
 

@@ -10,7 +10,7 @@ import pkgutil
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dpdist.local
@@ -25,7 +25,9 @@ from dpdist.local.survey.wire import HEADER, Verdict, checked, decode, encode, n
 from dpdist.privacy.randomness.draws import SystemDraws
 from tests.local.survey.surveys import PROTOCOLS, SURVEYS, records
 
-FUZZ = settings(max_examples=60, deadline=None, derandomize=True)
+FUZZ = settings(
+    max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 def sent(survey: Survey, n: int = 50):

@@ -14,8 +14,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from dpdist.engine.doctor_stores import examine_ledger
@@ -32,6 +33,8 @@ from dpdist.privacy.ledger.records import check_sums
 PROCESSES = multiprocessing.get_context("forkserver")
 REPLACE = Neighbours.REPLACE_ONE
 PROCESSES.set_forkserver_preload(["dpdist.privacy.ledger.ledger", "dpdist.privacy.ledger.journal"])
+# the same charges each time, however long they take
+ALIKE = settings(derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.fixture(params=["file", "server"])
@@ -65,7 +68,7 @@ def what_a_row_pays(charged: list[Charge], price: Callable[[Charge], float]) -> 
     return math.fsum(paid for column in dearest for paid in column)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(ALIKE, max_examples=300)
 @given(some.lists(charges, max_size=12))
 def test_the_balance_is_the_rounded_exact_sum(charged: list[Charge]) -> None:
     last = NOTHING
@@ -79,7 +82,7 @@ def test_the_balance_is_the_rounded_exact_sum(charged: list[Charge]) -> None:
     assert decoded(encoded(last)) == last
 
 
-@settings(deadline=None, max_examples=40)
+@settings(ALIKE, max_examples=40)
 @given(some.lists(charges, max_size=8))
 def test_a_ledger_keeps_the_balance_beside_every_run(charged: list[Charge]) -> None:
     ledger = Ledger(":memory:")
@@ -234,30 +237,32 @@ def test_eight_processes_that_race_for_a_limit_of_500_get_500(place) -> None:
         assert ledger._db.read(check_sums) == 500
 
 
-def test_a_waiting_writer_goes_on_as_soon_as_the_file_is_free(tmp_path) -> None:
-    """SQLite's own waiting sleeps for up to a tenth of a second at a time."""
+def test_a_waiting_writer_asks_again_and_again(tmp_path) -> None:
+    """SQLite's own waiting asks once, as far as a connection tells, and sleeps for up to a tenth of a second at a time.
+
+    Half of the pauses are short also where other processes load the machine and some are long.
+    """
     first, second = Ledger(tmp_path / "l.sqlite"), Ledger(tmp_path / "l.sqlite")
-    gaps = []
-    for i in range(7):
-        began, waiting = threading.Event(), []
+    asked: list[float] = []
 
-        def wait(i: int = i, began: threading.Event = began, waiting: list = waiting) -> None:
-            began.set()
-            second.open_run("d", f"r{i}", "p", Charge(0.1))
-            waiting.append(time.perf_counter())
+    def note(statement: str) -> None:
+        if statement.startswith("BEGIN"):
+            asked.append(time.perf_counter())
 
-        thread = threading.Thread(target=wait)
+    second._db._connection.set_trace_callback(note)
+    thread = threading.Thread(target=second.open_run, args=("d", "r", "p", Charge(0.1)))
 
-        def hold(db: Any, i: int = i, began: threading.Event = began, thread: threading.Thread = thread) -> float:
-            thread.start()
-            began.wait()
-            time.sleep(0.2 + i / 100)
-            return time.perf_counter()
+    def hold(db: Any) -> int:
+        thread.start()
+        give_up = time.monotonic() + sqlite.BUSY_TIMEOUT / 2
+        while len(asked) < 200 and time.monotonic() < give_up:
+            time.sleep(0.01)
+        return len(asked)
 
-        free = first._db.write(hold)
-        thread.join()
-        gaps.append(waiting[0] - free)
-    assert statistics.median(gaps) < 0.012
+    assert first._db.write(hold) >= 200
+    thread.join()
+    assert statistics.median(np.diff(asked)) < 0.012
+    assert [run.run_id for run in first.history("d")] == ["r"]
 
 
 def test_limits_by_either_rule_hold_to_the_last_bit_after_many_charges() -> None:

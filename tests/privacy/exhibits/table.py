@@ -153,7 +153,7 @@ def _trimmed(printed: bool) -> Run:
     return run
 
 
-CATONI = (0.1, 1e-3)
+CATONI = (0.5, 1e-3)
 _CATONI_ROWS, _CATONI_SCALE = 1000, 2.0
 
 
@@ -186,13 +186,13 @@ def _leading(which: int) -> np.ndarray:
 def _printed_peeling(which: int) -> np.ndarray:
     bits, v = SystemBits(), _leading(which)
     unit = float(_UNIT)
-    runs = [peel_with_repeats(v, PEEL_K, unit, PEEL_RHO, bits, l2_sensitivity=unit)[1] for _ in range(500)]
+    runs = [peel_with_repeats(v, PEEL_K, unit, PEEL_RHO, bits, l2_sensitivity=unit)[1] for _ in range(1000)]
     return np.mean(np.array(runs, dtype=float), axis=1) / _UNIT
 
 
 def _peeling(which: int) -> np.ndarray:
     bits, v = SystemBits(), _leading(which)
-    runs = [peel(v, PEEL_K, float(_UNIT), PEEL_RHO, bits, l2_sensitivity=float(_UNIT))[0] for _ in range(500)]
+    runs = [peel(v, PEEL_K, float(_UNIT), PEEL_RHO, bits, l2_sensitivity=float(_UNIT))[0] for _ in range(1000)]
     return np.array(runs, dtype=float) / _UNIT
 
 
