@@ -99,17 +99,19 @@ class Interruption:
 
     def __init__(self) -> None:
         self._planned: Planned | None = None
+        self._charged = False
 
     def tell(self, event: Event) -> None:
         """Take in one event."""
-        from dpdist.engine.progress import Planned
+        from dpdist.engine.progress import Charged, Planned
 
         if isinstance(event, Planned):
             self._planned = event
+        self._charged |= isinstance(event, Charged)
 
     def notes(self, job: Job, resuming: str) -> list[str]:
         """Sentences for stderr; none if the run was refused before it could charge anything."""
-        from dpdist.jobs.account import is_charged, ledger_path
+        from dpdist.jobs.account import goes_on, is_charged, ledger_path
         from dpdist.patience import hurried
 
         ledger, planned = ledger_path(job), self._planned
@@ -120,16 +122,15 @@ class Interruption:
             return ["It was a run on generated data without an output directory, so there is nothing to resume."]
         try:
             with hurried():
-                charged = is_charged(ledger, planned.run_id)
+                on_file = is_charged(ledger, planned.run_id)
+                hopeless = on_file and not goes_on(ledger, planned.run_id)
         except DpdistError:
             return [f"Whether it was charged is on file in {ledger}, which cannot be read now."]
-        if not charged:
+        if not on_file and not self._charged:
             return ["Nothing was charged."]
-        return [
-            f"Charged to the dataset {planned.dataset_id}: {spent}, on file in {ledger}.",
-            "To go on without paying again:",
-            f"  {resuming}",
-        ]
+        where = f"on file in {ledger}" if on_file else f"and {ledger} has no such charge any more: restore it"
+        charged = f"Charged to the dataset {planned.dataset_id}: {spent}, {where}."
+        return [charged] if hopeless else [charged, "To go on without paying again:", f"  {resuming}"]
 
 
 class _Left:

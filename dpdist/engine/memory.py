@@ -73,6 +73,7 @@ class DatasetMemory:
             return None
         head, note = known
         if head.ledger != ledger and not self._ledger.came_from(self._account, head.ledger):
+            self._ledger.check_is_here(self._account)
             raise Forgotten(
                 f"{self.called} is limited by the ledger with the id {head.ledger}, last used at {note.get('path')}, "
                 f"and {self._ledger.path} is another one ({ledger}): name that ledger, or put it back "

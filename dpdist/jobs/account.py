@@ -105,3 +105,9 @@ def is_charged(path: str, run_id: str) -> bool:
         return False
     with closing(Ledger(path)) as ledger:
         return ledger.run(run_id) is not None
+
+
+def goes_on(path: str, run_id: str) -> bool:
+    """Whether a run on file can be resumed."""
+    with closing(Ledger(path)) as ledger:
+        return ledger.goes_on(run_id)

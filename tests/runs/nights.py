@@ -1,6 +1,6 @@
 """Nightly runs of the command line in processes of their own, killed at a step of their own account-keeping.
 
-A process that is to die counts the calls of Python functions in the modules that keep accounts, and kills itself with
+A process that is to die counts the calls of functions in the rooms that keep accounts, and kills itself with
 SIGKILL at one of them: between any two statements, within transactions too. What it used of released values it has
 written down before: whoever uses a value has seen it.
 """
@@ -15,19 +15,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import dpdist
+
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.runs.nights", "dpdist.cli.run", "dpdist.jobs.run", "dpdist.solvers"])
-KEEPERS = (
-    "ledger.py",
-    "ledger_records.py",
-    "heads.py",
-    "paid_run.py",
-    "journal.py",
-    "sqlite.py",
-    "rundir.py",
-    "memory.py",
+KEEPERS = tuple(
+    str(Path(dpdist.__file__).parent / keeper) for keeper in ("privacy/ledger/", "runs/", "engine/memory.py")
 )
-"""The modules whose steps are counted."""
+"""Where steps are counted: what begins like this."""
 
 
 def night(folder: Path, directory: str, dies_at: int | None = None) -> tuple[int, str]:
@@ -71,7 +66,7 @@ def _run(folder: str, directory: str, dies_at: int | None) -> None:
 
     def step(frame: Any, event: str, _: Any) -> None:
         nonlocal count
-        if event in ("call", "c_call") and frame.f_code.co_filename.endswith(KEEPERS):
+        if event in ("call", "c_call") and frame.f_code.co_filename.startswith(KEEPERS):
             count += 1
             if count == dies_at:
                 os.kill(os.getpid(), signal.SIGKILL)

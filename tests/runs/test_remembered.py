@@ -12,9 +12,10 @@ from typing import Any
 
 import jsonschema
 import pytest
+from click.testing import CliRunner
 
-from dpdist import Dataset, Ledger
-from dpdist.cli import runner
+from dpdist import Budget, Dataset, Ledger
+from dpdist.cli import main, runner
 from dpdist.errors import LedgerError
 from dpdist.jobs.job import load_job
 from dpdist.jobs.json_schema import schema
@@ -142,6 +143,36 @@ def test_a_ledger_that_is_taken_back_during_a_run_ends_it_and_its_record_stays(b
     with pytest.raises(LedgerError, match=r"is older than what the run in .* remembers"):
         run_job(job(), resume=True)
     assert not on_file(ledger)
+
+
+@in_a_directory
+@pytest.mark.parametrize("what", ["moved to another ledger", "restored in place", "taken back", "deleted"])
+def test_who_loses_the_ledger_during_a_run_is_told_the_truth(what, job_file, tmp_path, capsys, out):
+    ledger, copy, words = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite", []
+
+    def act() -> None:
+        if what == "moved to another ledger":
+            words.extend(["move", str(tmp_path / "rows.zarr"), "--to", str(tmp_path / "new.sqlite")])
+        elif what == "deleted":
+            ledger.unlink()
+        else:
+            copied(copy, ledger)
+        if what == "restored in place":
+            words.extend(["restore", "--runs", out, "--dataset", str(tmp_path / "rows.zarr")])
+        if words:
+            done = CliRunner().invoke(main, ["budget", *words, "--ledger", str(ledger)])
+            assert done.exit_code == 0, done.output
+
+    with contextlib.closing(Ledger(ledger)) as book:
+        book.set_limit(Dataset.open(tmp_path / "rows.zarr").account, Budget(10.0, 1e-4))
+    copied(ledger, copy)
+    with at_release(3, act):
+        said = call(capsys, "run", job_file)
+    assert said.code in (2, 3) and "Traceback" not in said.err
+    assert "\nNothing was charged." not in said.err and "epsilon 1, delta 1e-06" in said.err
+    assert ("To go on" in said.err) == (what in ("taken back", "deleted")), said.err
+    again = call(capsys, "run", job_file, "--resume")
+    assert again.code == 3 and ("cannot go on" in again.err) == bool(words), again.err
 
 
 def test_a_copy_that_went_on_is_noticed(job, tmp_path, out):

@@ -189,9 +189,9 @@ def check_is_here(db: Transaction, account: str, path: str) -> None:
         return
     if move.stage == "gone":
         raise Forgotten(
-            f"the account {account!r} was moved from {path} to the ledger {move.path} ({move.ledger}): name that one. "
-            f"If the move was cut off, {move_command(account, path, move.path)!r} finishes it. "
-            "Nothing was charged or drawn"
+            f"the account {account!r} was moved from {path} to the ledger {move.path} ({move.ledger}): name that one "
+            "for new runs; those that were charged here cannot go on. If the move was cut off, "
+            f"{move_command(account, path, move.path)!r} finishes it. Nothing was charged or drawn"
         )
     raise Forgotten(
         f"the account {account!r} is being moved to {path} from the ledger {move.path} ({move.ledger}), and that was "

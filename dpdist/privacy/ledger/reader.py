@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from dpdist.errors import Forgotten
 from dpdist.privacy.accounting.filter import Amount, Limit, left, total
 from dpdist.privacy.accounting.totals import Sums, decoded
 from dpdist.privacy.ledger.accounts import (
@@ -18,6 +20,7 @@ from dpdist.privacy.ledger.accounts import (
     Move,
     account_of,
     check_is_account,
+    check_is_here,
     limit_of,
     read_account,
     read_move,
@@ -38,6 +41,7 @@ from dpdist.privacy.ledger.records import (
     RunRecord,
     run_record,
 )
+from dpdist.privacy.ledger.resumption import check_may_go_on
 from dpdist.privacy.ledger.sqlite import Result, Store
 from dpdist.privacy.ledger.transaction import Transaction
 
@@ -83,6 +87,10 @@ class LedgerReader:
     def came_from(self, account: str, ledger: str) -> bool:
         """Whether an account was charged in another ledger before it was moved here."""
         return self._db.read(lambda db: came_from(db, account, ledger))
+
+    def check_is_here(self, account: str) -> None:
+        """Raise `Forgotten` where an account was moved away, or is not here yet."""
+        self._db.read(lambda db: check_is_here(db, account, self.path))
 
     def move(self, account: str) -> Move | None:
         """Return from where, or to where, an account was moved last; None if it never was."""
@@ -153,6 +161,19 @@ class LedgerReader:
         """Return one run, without its releases; None if it was not charged."""
         row = self._db.read(lambda db: db.execute(RUN, (run_id,)).fetchone())
         return None if row is None else run_record(row)
+
+    def goes_on(self, run_id: str) -> bool:
+        """Whether a run on file can be resumed: none can from before the ledger was restored, or its account moved."""
+
+        def found(db: Transaction) -> bool:
+            record = run_record(db.execute(RUN, (run_id,)).fetchone())
+            with contextlib.suppress(Forgotten):
+                check_is_here(db, record.account, self.path)
+                check_may_go_on(db, record)
+                return True
+            return False
+
+        return self._db.read(found)
 
     def spent_before(self, run_id: str) -> Sums:
         """Return what was spent on its account before a run on file."""

@@ -120,7 +120,7 @@ class Database:
         self.path = path
         self._lock = threading.RLock()
         self._pid = os.getpid()
-        self._inode: tuple[int, int] | None = None
+        self._inodes: dict[str, tuple[int, int]] = {}
         self._schemas: tuple[Schema, ...] = ()
         if path != MEMORY:
             try:
@@ -138,13 +138,13 @@ class Database:
                 self._refuse_others()
                 self._check_pages()
             self._configure()
-            if path != MEMORY:
-                self._inode = _inode(path)
-        except (*_FAILURES, OSError) as error:
+        except _FAILURES as error:
             raise self._explained(error) from error
         try:
             if schema is not None:
                 self.keep(schema)
+            if path != MEMORY:
+                self._inodes = {file: inode for file in (path, f"{path}-wal") if (inode := _inode(file))}
         except LedgerError:
             self.close()
             raise
@@ -227,18 +227,14 @@ class Database:
     def _check_file(self) -> None:
         if os.getpid() != self._pid:
             raise LedgerError(f"{self.path} was opened by the parent process: open it again in this process")
-        if self._inode is None:
-            return
-        # A file that was deleted while open can still be written, but nobody will ever read those charges again.
-        try:
-            same = _inode(self.path) == self._inode
-        except OSError:
-            same = False
-        if not same:
-            raise LedgerError(
-                f"{self.path} was deleted or replaced while it was open: "
-                "put the original back before anything is released"
-            )
+        # A file that was deleted while open can still be written, but nobody will ever read those charges again. The
+        # write-ahead log has what was written last, and stays where it is for as long as somebody has it open.
+        for file, inode in self._inodes.items():
+            if _inode(file) != inode:
+                raise LedgerError(
+                    f"{file} was deleted or replaced while it was open: "
+                    "put the original back before anything is released"
+                )
 
     def _explained(self, error: Exception) -> LedgerError:
         code = _primary_code(error)
@@ -292,8 +288,11 @@ def _size(path: str) -> int:
         return 0
 
 
-def _inode(path: str) -> tuple[int, int]:
-    status = os.stat(path)
+def _inode(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
     return status.st_dev, status.st_ino
 
 
