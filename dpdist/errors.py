@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 import warnings
+from collections.abc import Iterable
 
 
 class DpdistError(Exception):
@@ -59,6 +61,19 @@ class ClusterError(DpdistError):
 
 class ClusterUnavailable(ClusterError, Unavailable):
     """The scheduler cannot be reached, or there are no workers that do what was asked."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The known name that is like an unknown one, as a question; empty where none is.
+
+    Examples
+    --------
+    >>> did_you_mean("epsilom", ["epsilon", "delta"]), did_you_mean("six", ["epsilon", "delta"])
+    ("did you mean 'epsilon'?", '')
+    """
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1) or [n for n in names if n.lower() == name.lower()]
+    return f"did you mean {near[0]!r}?" if near else ""
 
 
 def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import hashlib
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -145,13 +147,18 @@ def stored_name(field: dataclasses.Field[Any]) -> str:
 
 def coerced(value: Any, annotation: str) -> Any:
     """A whole number as a float where the parameter is one, so that equal parameters have one name."""
-    words = set(annotation.replace("|", " ").replace("[", " ").replace("]", " ").replace(",", " ").split())
-    if "float" not in words or "int" in words:
+    if not _is_float(annotation):
         return value
     if isinstance(value, tuple):
         return tuple(coerced(below, annotation) for below in value)
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     return float(value) if whole else value
+
+
+@functools.cache
+def _is_float(annotation: str) -> bool:
+    words = set(re.findall(r"\w+", annotation))
+    return "float" in words and "int" not in words
 
 
 def _number(value: Any) -> int | float:

@@ -16,10 +16,9 @@ A method is written in one module of its family; `dpdist.estimators.estimator` i
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -32,6 +31,7 @@ from numpy.typing import NDArray
 from dpdist.data import ROWS, Fold, Units
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.query import Query
+from dpdist.errors import did_you_mean
 from dpdist.identity import plain
 from dpdist.privacy.accounting.plan import Item, Plan
 from dpdist.privacy.accounting.releases import Sampling
@@ -169,8 +169,9 @@ class Choice:
         own = list(cls.parameters())
         families = [family for family in _FAMILIES if cls in family.values()]
         known = sorted({k.__name__ for family in families for k in family.values() if name in k.parameters()})
-        hint = f"; it belongs to {', '.join(known)}." if known else nearest(name, own)
-        return f"{cls.__name__} has no parameter {name!r}{hint or '.'} It has {', '.join(own) or 'none'}"
+        hint = f"it belongs to {', '.join(known)}." if known else did_you_mean(name, own)
+        end = f"; {hint}" if hint else "."
+        return f"{cls.__name__} has no parameter {name!r}{end} It has {', '.join(own) or 'none'}"
 
     @classmethod
     def parameters(cls) -> dict[str, dataclasses.Field[Any]]:
@@ -186,12 +187,6 @@ def by_name(*kinds: type[C]) -> Mapping[str, type[C]]:
     family = MappingProxyType({kind.name: kind for kind in kinds})
     _FAMILIES.append(family)
     return family
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """``; did you mean ...``, where a name is like a known one."""
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 @dataclass(frozen=True)

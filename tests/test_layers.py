@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parents[1] / "dpdist"
 
 LIBRARY = {
     "errors", "identity", "html", "patience", "objects", "charts", "data", "privacy", "kernels", "losses",
-    "constraints", "solvers", "engine",
+    "mirror_maps", "constraints", "solvers", "engine",
 }  # fmt: skip
 METHODS = LIBRARY | {"method", "estimators", "queries"}
 JOBS = METHODS | {"central", "local", "problems", "runs", "reports"}
@@ -28,12 +28,13 @@ ROOMS = {
     "patience": set(),
     "objects": {"errors", "patience"},
     "charts": {"html"},
-    "constraints": set(),
+    "mirror_maps": set(),
+    "constraints": {"mirror_maps"},
     "losses": set(),
     "kernels": {"errors", "losses"},
     "privacy": {"errors", "html", "identity", "objects", "patience"},
     "data": {"errors", "html", "objects", "patience", "privacy.randomness", "privacy.budget"},
-    "solvers": {"constraints"},
+    "solvers": {"constraints", "mirror_maps"},
     "engine": {"errors", "identity", "patience", "objects", "data", "privacy", "kernels"},
     "queries": {"errors", "identity", "data.units", "kernels", "losses", "solvers", "privacy", "engine"},
     "method": LIBRARY,
@@ -57,6 +58,7 @@ OUTSIDE = {
     "charts": {"numpy"},
     "kernels": {"numpy", "numba", "scipy"},
     "losses": {"numpy", "numba", "scipy"},
+    "mirror_maps": {"numpy"},
     "constraints": {"numpy"},
     "solvers": {"numpy", "scipy"},
     "privacy": {"numpy", "scipy", "mpmath", "dp_accounting", "obstore", "psycopg"},

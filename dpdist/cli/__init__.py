@@ -5,7 +5,6 @@ A command's module is imported when the command is called, so that ``dpdist --he
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -16,6 +15,7 @@ import click
 from click.shell_completion import CompletionItem, shell_complete
 
 from dpdist.cli import exit_codes  # not its names: a command may be named like one
+from dpdist.errors import did_you_mean
 
 COMPLETE_VARIABLE = "_DPDIST_COMPLETE"
 """Set by the completion scripts; the process then prints completions instead of running a command."""
@@ -53,8 +53,7 @@ class Commands(click.Group):
         """Find the command that ``args`` begin with."""
         names = self.list_commands(ctx)
         if not ctx.resilient_parsing and args and args[0] not in names:
-            near = difflib.get_close_matches(args[0], names, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"expected one of: {', '.join(names)}."
+            hint = did_you_mean(args[0], names) or f"expected one of: {', '.join(names)}."
             ctx.fail(f"there is no command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
 

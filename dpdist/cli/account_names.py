@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 from typing import TYPE_CHECKING
 
 from dpdist.cli.info import stored_account
-from dpdist.errors import DataError
+from dpdist.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
     from dpdist.privacy.ledger.ledger import Ledger
@@ -42,8 +41,7 @@ def find(book: Ledger, dataset: str) -> str:
             )
         return named
     if not is_location(dataset):
-        near = difflib.get_close_matches(dataset, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "'dpdist budget show' lists the accounts"
+        hint = did_you_mean(dataset, known) or "'dpdist budget show' lists the accounts"
         raise DataError(f"there is no dataset at {dataset!r} and no account of that name in {book.path}; {hint}")
     carried = stored_account(dataset)
     if carried is None:

@@ -105,8 +105,8 @@ def _details(found: dict[str, Any]) -> str:
 def _parameters(method: Any, estimator: str) -> list[dict[str, Any]]:
     """Name, kind, default and description of what a job can set."""
     from dpdist.jobs.kinds import object_of, said
+    from dpdist.jobs.method_parameters import free_parameters, offers
     from dpdist.jobs.registry import estimator_class
-    from dpdist.jobs.sections import free_parameters, offers
 
     cls = estimator_class(estimator)
     defaults = {name: p.default for name, p in inspect.signature(cls).parameters.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from dpdist.errors import DataError, MissingBound
+from dpdist.errors import DataError, MissingBound, did_you_mean
 
 OnBad = Literal["stop", "drop", "zero"]
 LabelType = Literal["float", "str"]
@@ -208,9 +207,9 @@ def _check_column(name: str, available: Sequence[str], where: str) -> None:
 
 
 def near(name: str, available: Sequence[str]) -> str:
-    """Suggest the nearest valid name, if any is near."""
-    found = difflib.get_close_matches(name, list(available), 1)
-    return f" (did you mean {found[0]!r}?)" if found else ""
+    """`did_you_mean`, in the middle of a sentence."""
+    found = did_you_mean(name, available)
+    return f" ({found})" if found else ""
 
 
 def listed(names: Sequence[str]) -> str:

@@ -8,14 +8,13 @@ who would read it.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 from sklearn.base import BaseEstimator, clone
 
-from dpdist.errors import BudgetError
-from dpdist.method import Choice, nearest
+from dpdist.errors import BudgetError, did_you_mean
+from dpdist.method import Choice
 
 Offered = Mapping[str, type[Choice]]
 """What a parameter may be, by name."""
@@ -34,10 +33,9 @@ def chosen(parameter: str, value: Any, offered: Offered, auto: bool = True) -> A
             return value
         if value in offered:
             return offered[value]()
-        near = difflib.get_close_matches(value, offered, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
         names = ", ".join(map(repr, ["auto", *offered] if auto else offered))
-        raise BudgetError(f"{parameter}={value!r} is not known; {hint}choose one of {names}")
+        hint = f"{did_you_mean(value, offered)} choose one of {names}".lstrip()
+        raise BudgetError(f"{parameter}={value!r} is not known; {hint}")
     if not isinstance(value, tuple(offered.values())):
         hint = f"; write {value.__name__}()" if isinstance(value, type) and value in offered.values() else ""
         if isinstance(value, Choice) and type(value).parameter:
@@ -79,9 +77,7 @@ class ChoosesObjects(BaseEstimator):
         known = cls._get_param_names()
         for name in kwargs:
             if name not in known:
-                says = cls._who_reads(name, kwargs[name])
-                hint = f": {says}" if says else nearest(name, known)
-                raise TypeError(f"{cls.__name__} has no parameter {name!r}{hint}")
+                raise TypeError(cls._lacks(name, kwargs[name]))
         made: Self = super().__new__(cls)
         return made
 
@@ -104,6 +100,9 @@ class ChoosesObjects(BaseEstimator):
 
     def _set(self, params: Mapping[str, Any]) -> None:
         plain = {name: value for name, value in params.items() if "__" not in name}
+        for name, value in plain.items():
+            if name not in self._get_param_names():
+                raise BudgetError(self._lacks(name, value))
         nested: dict[str, dict[str, Any]] = {}
         others = {}
         for name, value in params.items():
@@ -145,11 +144,20 @@ class ChoosesObjects(BaseEstimator):
                 raise BudgetError(f"{owner}__{name}: {value.lacks(name)}")
             if name not in _fields(value):
                 own = list(_fields(value))
+                near = did_you_mean(name, own)
+                end = f"; {near}" if near else "."
                 raise BudgetError(
-                    f"{owner}__{name}: {type(value).__name__} has no parameter {name!r}{nearest(name, own) or '.'} It "
-                    f"has {', '.join(own) or 'none'}"
+                    f"{owner}__{name}: {type(value).__name__} has no parameter {name!r}{end} It has "
+                    f"{', '.join(own) or 'none'}"
                 )
         return dataclasses.replace(value, **fields)
+
+    @classmethod
+    def _lacks(cls, name: str, value: Any) -> str:
+        """That there is no parameter of that name, and where it would be set, or what was probably meant."""
+        says, near = cls._who_reads(name, value), did_you_mean(name, cls._get_param_names())
+        hint = f": {says}" if says else f"; {near}" if near else ""
+        return f"{cls.__name__} has no parameter {name!r}{hint}"
 
     @classmethod
     def _who_reads(cls, name: str, value: Any) -> str:

@@ -272,6 +272,10 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
             raise BudgetError(
                 f"neighbours={self.neighbours!r} is not known; choose 'replace-one' or 'add-or-remove-one'"
             )
+        if not (self.ledger is None or isinstance(self.ledger, Ledger | str | os.PathLike)):
+            raise BudgetError(f"ledger must be the path of a file, an address or a Ledger, got {self.ledger!r}")
+        if not isinstance(self.run_id, str | None):
+            raise BudgetError(f"run_id must be a text, the name of this fit, got {self.run_id!r}")
         if self.ledger == ":memory:":
             raise BudgetError(
                 "ledger=':memory:' would forget what was spent (a ledger in memory is not kept when a model is "

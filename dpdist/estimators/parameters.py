@@ -56,7 +56,8 @@ def public_vector(name: str, value: Any) -> tuple[float, ...]:
 def check_offers(name: str, value: Any, method: str, examples: str) -> None:
     """An object with the method that a loop will call."""
     if isinstance(value, type) or not callable(getattr(value, method, None)):
-        raise BudgetError(f"{name} must have a method {method!r}, for example {examples}; got {value!r}")
+        hint = f"; write {value.__name__}(...)" if isinstance(value, type) else ""
+        raise BudgetError(f"{name} must have a method {method!r}, for example {examples}; got {value!r}{hint}")
 
 
 def choice(name: str, value: str, allowed: Sequence[str]) -> str:

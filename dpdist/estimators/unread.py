@@ -8,6 +8,7 @@ warning: statements about the data are what it chooses by.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import numbers
 from collections.abc import Collection, Iterator, Mapping
@@ -53,12 +54,17 @@ def refuse_unread(model: Chooses, public: Public, method: Method, read: Read) ->
 
 
 def _set_by_user(model: Chooses) -> Iterator[tuple[str, Any]]:
-    signature = inspect.signature(type(model)).parameters
+    defaults = _defaults(type(model))
     for name, value in model.get_params(deep=False).items():
-        default = signature[name].default
+        default = defaults[name]
         same = value is default or (isinstance(value, str | numbers.Number) and value == default)
         if name not in model.common and not same:
             yield name, value
+
+
+@functools.cache
+def _defaults(kind: type) -> dict[str, Any]:
+    return {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()}
 
 
 def _is_read(name: str, model: Chooses, method: Method, read: Read) -> bool:

@@ -24,8 +24,8 @@ from dpdist.errors import DpdistError
 from dpdist.jobs import job_data as inputs
 from dpdist.jobs.choosing import chosen_method
 from dpdist.jobs.job import Job, locating, make_estimator
+from dpdist.jobs.method_parameters import offers
 from dpdist.jobs.registry import RegisteredMethod
-from dpdist.jobs.sections import offers
 from dpdist.privacy.audit.black_box import CONFIDENCE, Claim, Finding, Vectors, audit_black_box
 from dpdist.privacy.audit.worst_neighbours import Pair
 from dpdist.privacy.ledger.ledger import Ledger

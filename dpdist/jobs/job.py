@@ -17,8 +17,9 @@ from typing import Any
 
 from dpdist.data.stores import shown as without_secrets
 from dpdist.jobs.kinds import Reader, parameters_of, shown
+from dpdist.jobs.method_parameters import fixed_parameters
 from dpdist.jobs.registry import AUTO, RegisteredMethod, estimator_class
-from dpdist.jobs.sections import KEYS, Sections, fixed_parameters
+from dpdist.jobs.sections import KEYS, Sections
 from dpdist.jobs.shipped import job_file
 from dpdist.jobs.yaml_lines import Entry, JobError, Problem, parse, read_text
 from dpdist.problems.catalog import PROBLEMS

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpdist.errors import DpdistError
 from dpdist.jobs.kinds import OBJECTS, Kind, classes, kind_of, object_of, parameters_of
+from dpdist.jobs.method_parameters import offers
 from dpdist.jobs.registry import (
     ALIASES,
     AUTO,
@@ -25,7 +26,7 @@ from dpdist.jobs.registry import (
     RegisteredMethod,
     estimator_class,
 )
-from dpdist.jobs.sections import PASSWORD, STORES, of_another_kind, offers, problem_kind
+from dpdist.jobs.sections import PASSWORD, STORES, of_another_kind, problem_kind
 from dpdist.losses import LOSSES
 from dpdist.problems.catalog import PROBLEMS
 

@@ -193,6 +193,10 @@ class Reader:
                     text = f"the method fixes its kind at {mine}; write {{{mine}: ...}}, or choose another method"
                     return self.add(f"{key}.{name}", entry.where, text)
             kinds = {mine: type(present)}
+        for name in value if isinstance(value, dict) else ():
+            if name in offered and (present is None or name not in present.parameters()):
+                text = f"{name} is a name; with parameters it is written {offered[name].__name__}: {{...}}"
+                return self.add(f"{key}.{name}", value[name].where, text)
         if isinstance(value, dict) and present is not None and not set(value) & set(kinds):
             return self._made(entry, key, type(present), dict(vars(present)))
         if isinstance(value, dict) and len(value) == 1:
@@ -216,7 +220,7 @@ class Reader:
         """An object of a kind, with what the entry says in the place of what was ``present``."""
         before = len(self.problems)
         values = self._arguments(entry, key, kind, kind.parameters())
-        if len(self.problems) > before:
+        if len(self.problems) > before or entry.has_refused:
             return None
         try:
             return kind(**{name: value for name, value in present.items() if name in kind.parameters()} | values)
@@ -246,7 +250,7 @@ class Reader:
             return self.add(f"{key}.{name}", arguments.where, f"{what}; {nearest(name, known)}")
         before = len(self.problems)
         values = self._arguments(arguments, f"{key}.{name}", known[name])
-        if len(self.problems) > before:
+        if len(self.problems) > before or arguments.has_refused:
             return None
         try:
             return known[name](**values)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpdist.engine.addresses import ADDRESS
 from dpdist.errors import BudgetError, DataError
-from dpdist.jobs.kinds import Kind, Reader, kind_of, object_of, parameters_of, shown
+from dpdist.jobs.kinds import Kind, Reader, kind_of, shown
+from dpdist.jobs.method_parameters import belongs, free_parameters, offers
 from dpdist.jobs.registry import (
     AUTO,
     ESTIMATORS,
@@ -32,7 +33,7 @@ from dpdist.privacy.ledger.postgres import SCHEMES as DATABASE_SCHEMES
 from dpdist.problems.catalog import PROBLEMS, readers
 
 if TYPE_CHECKING:
-    from dpdist.method import Choice
+    pass
 
 KEYS = ("method", "estimator", "data", "params", "budget", "ledger", "journal", "cluster", "output", "version")
 STORED_KEYS = ("path", "arrays", "id", "account", "public", "storage_options")
@@ -52,46 +53,6 @@ STORES = {
 """Keys that may be addresses, and the protocols of those."""
 PASSWORD = r"://[^/@]*:[^/@]*@|://.*[?&](password|sig|signature|token)="
 _TEXT, _NUMBER, _WHOLE = (frozenset({kind}) for kind in ("text", "number", "whole"))
-
-
-def free_parameters(method: RegisteredMethod, estimator: str) -> dict[str, Kind]:
-    """What a job may set under ``params``, and the kinds of the values."""
-    cls = estimator_class(estimator)
-    taken = {*OWNED_BY_OTHER_KEYS, *method.parameters} - set(offers(cls))
-    return {name: kind for name, kind in parameters_of(cls).items() if name not in taken}
-
-
-def offers(estimator: type, method: RegisteredMethod | None = None) -> Mapping[str, Mapping[str, type[Choice]]]:
-    """The parameters of an estimator that are objects, and what each may be (for a method, where that matters)."""
-    found: Mapping[str, Mapping[str, type[Choice]]] = getattr(estimator, "offers", {})
-    if method is None or not found:
-        return found
-    model: Any = estimator(**{name: value for name, value in method.parameters.items() if name not in found})
-    return {name: model.offered(name) for name in found}
-
-
-def fixed_parameters(method: RegisteredMethod, estimator: type) -> dict[str, Any]:
-    """The parameters that make an estimator this method, objects made."""
-    objects = offers(estimator, method)
-    return {
-        name: object_of(value, objects[name]) if isinstance(value, Mapping) and name in objects else value
-        for name, value in method.parameters.items()
-    }
-
-
-def _belongs(
-    name: str, entry: Entry, objects: Mapping[str, Mapping[str, type[Choice]]], method: RegisteredMethod
-) -> str:
-    """Where a parameter of one of the objects is written; empty where none has it."""
-    for owner, offered in objects.items():
-        fixed = method.parameters.get(owner)
-        if fixed == "auto":
-            continue
-        for kind in offered.values() if fixed is None else [type(object_of(fixed, offered))]:
-            if name in kind.parameters():
-                value = f"{{{name}: {shown(entry.value)}}}"
-                return f"it belongs to {owner}; write {owner}: {value if fixed else f'{{{kind.__name__}: {value}}}'}"
-    return ""
 
 
 def of_another_kind(name: str) -> str:
@@ -214,7 +175,7 @@ class Sections:
             elif name in method.parameters:
                 self._fixed(method, name, key, entry)
             elif name not in kinds:
-                hint = _belongs(name, entry, objects, method) or nearest(name, kinds)
+                hint = belongs(name, entry, objects, method) or nearest(name, kinds)
                 self.add(key, entry.where, f"{estimator} has no such parameter; {hint}")
             else:
                 values[name] = self.reader.read(entry, key, kinds[name])

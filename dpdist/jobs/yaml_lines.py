@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from dpdist.errors import DpdistError
+from dpdist.errors import DpdistError, did_you_mean
 
 LARGEST_FILE = 1_000_000
 """Bytes of a job file: more is a data file given by mistake."""
@@ -71,6 +71,13 @@ class Entry:
     raw: str = ""
     refused: bool = False
 
+    @property
+    def has_refused(self) -> bool:
+        """Whether there is a problem with it, or with a value in it, already."""
+        value = self.value
+        within = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return self.refused or any(entry.has_refused for entry in within)
+
     def plain(self) -> Any:
         """The value without positions."""
         if isinstance(self.value, dict):
@@ -89,9 +96,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     "did you mean 'epsilon'? There are: delta, epsilon"
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1) or [n for n in names if n.lower() == name.lower()]
+    near = did_you_mean(name, names)
     there = f"here are: {', '.join(names)}" if names else "here are none"
-    return f"did you mean {close[0]!r}? T{there}" if close else f"t{there}"
+    return f"{near} T{there}" if near else f"t{there}"
 
 
 def number(text: str) -> int | float | None:

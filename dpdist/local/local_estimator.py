@@ -11,6 +11,7 @@ import numpy as np
 
 from dpdist.data import ROWS, Units
 from dpdist.engine.checks import check_one_report
+from dpdist.errors import BudgetError, warn_caller
 from dpdist.estimators.estimator import Estimator
 from dpdist.local.local_method import LocalMethod
 from dpdist.local.survey.levels import Leveled
@@ -32,7 +33,7 @@ class LocalEstimator(Estimator):
     epsilon : float
         What the report of a user may tell, whoever sees it; every user sends one.
     delta : float, optional
-        For methods with Gaussian reports only; the others have a pure guarantee and ignore it.
+        For methods with Gaussian reports only; the others have a pure guarantee and refuse it.
     fidelity : {"report", "sum"}
         As in `dpdist.local.survey.simulation.simulate`.
     """
@@ -63,6 +64,15 @@ class LocalEstimator(Estimator):
 
     def _decided(self, public: Public, **beside: Any) -> LocalMethod:
         return replace(self._chosen(public, **beside), fidelity=cast(Fidelity, self.fidelity))
+
+    def _method(self, n_rows: int, n_features: int, units: Units, **beside: Any) -> Method:
+        method = super()._method(n_rows, n_features, units, **beside)
+        if self.delta and not method.budget.delta:
+            says = f"delta={self.delta!r} has nobody to read it with method={method.name!r}, which has a pure guarantee"
+            if getattr(self, "method", None) != "auto":
+                raise BudgetError(f"{says}: leave it out")
+            warn_caller(f"{says} and is what method='auto' became: {method.reason}")
+        return method
 
     def _method_for(self, n_rows: int, n_features: int, units: Units = ROWS) -> LocalMethod:
         method = super()._method_for(n_rows, n_features, units)

@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.constraints import Mirror
+from dpdist.mirror_maps import Mirror
 
 SHORTEST = -1
 """In place of a round's number: the one with the shortest step."""

@@ -35,8 +35,8 @@ def threshold_gradients(
     return drive(loop, lambda theta: hard_threshold(theta - step * gradient(theta), n_nonzero))
 
 
-def sparse_from_statistics(S: Matrix, b: Vector, n_nonzero: int, radius: float, n_rounds: int = 200) -> Vector:
-    """Iterative hard thresholding of ``theta'S theta/2 - b'theta`` with steps ``1 / lambda_max(S)``.
+def sparse_from_statistics(S: Matrix, b: Vector, n_nonzero: int, radius: float) -> Vector:
+    """200 rounds of iterative hard thresholding of ``theta'S theta/2 - b'theta`` with steps ``1 / lambda_max(S)``.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def sparse_from_statistics(S: Matrix, b: Vector, n_nonzero: int, radius: float, 
     [0.0, 0.8]
     """
     step = 1.0 / float(np.linalg.eigvalsh(S)[-1])
-    return threshold_gradients(lambda theta: S @ theta - b, np.zeros(len(b)), n_nonzero, radius, step, n_rounds)
+    return threshold_gradients(lambda theta: S @ theta - b, np.zeros(len(b)), n_nonzero, radius, step, 200)
 
 
 def refit(S: Matrix, b: Vector, theta: Vector, n_nonzero: int) -> Vector:

@@ -20,10 +20,10 @@ def psd_floor(matrix: Matrix, floor: float = 0.0) -> Matrix:
     return (vectors * np.maximum(values, floor)) @ vectors.T
 
 
-def solve_psd(matrix: Matrix, right: Matrix, condition: float = 1e-12) -> Matrix:
+def solve_psd(matrix: Matrix, right: Matrix) -> Matrix:
     """``matrix^-1 right`` of a symmetric matrix that is positive but for rounding: never an error, however near 0.
 
-    Eigenvalues below ``condition`` times the largest one count as that.
+    Eigenvalues below 1e-12 times the largest one count as that.
 
     Examples
     --------
@@ -31,6 +31,6 @@ def solve_psd(matrix: Matrix, right: Matrix, condition: float = 1e-12) -> Matrix
     [[1.0], [1.0]]
     """
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    values = np.maximum(values, max(condition * values[-1], np.finfo(float).tiny))
+    values = np.maximum(values, max(1e-12 * values[-1], np.finfo(float).tiny))
     found: Matrix = (vectors / values) @ (vectors.T @ right)
     return found

@@ -20,8 +20,8 @@ from sklearn.linear_model import LinearRegression as LeastSquares
 from dpdist import Ledger
 from dpdist.central import ClipNorm, HardThresholding
 from dpdist.constraints import L1Ball, L2Ball
+from dpdist.jobs.method_parameters import fixed_parameters
 from dpdist.jobs.registry import METHODS, estimator_class
-from dpdist.jobs.sections import fixed_parameters
 from tests.benchmarks.measure import benchmark
 
 EPSILON, DELTA, SEEDS, HELD_OUT = 1.0, 1e-6, range(5), 0.2

@@ -11,6 +11,7 @@ import pytest
 
 from dpdist import Budget, Dataset, Ledger, LinearRegression, LogisticRegression, Minimizer
 from dpdist.central import SVRG, AcceleratedGradient, ClipNorm, GradientDescent, Sample, Truncate
+from dpdist.constraints import L1Ball
 from dpdist.errors import (
     BudgetError,
     BudgetExceeded,
@@ -20,6 +21,7 @@ from dpdist.errors import (
     LedgerError,
     MissingBound,
 )
+from dpdist.losses import Huber
 from dpdist.privacy.mechanisms.additive import SymmetricGaussian
 
 GOOD = {"classes": [0, 1], "epsilon": 1.0, "delta": 1e-6, "row_norm": 1.0, "solver": GradientDescent(n_rounds=2)}
@@ -69,6 +71,11 @@ def refused(error, match, model, *data):
         ({"random_state": 0.5}, BudgetError, "random_state"),
         ({"classes": "ab"}, MissingBound, "at least two"),
         ({"classes": 2}, MissingBound, "at least two"),
+        ({"classes": [[0], [1]]}, MissingBound, "at least two"),
+        ({"constraint": L1Ball}, BudgetError, r"'project'.*write L1Ball\(\.\.\.\)"),
+        ({"fit_intercept": "no"}, BudgetError, "fit_intercept must be True or False"),
+        ({"ledger": 3}, BudgetError, "ledger must be the path"),
+        ({"run_id": 3}, BudgetError, "run_id must be a text"),
     ],
     ids=lambda v: repr(v) if isinstance(v, dict) else "",
 )
@@ -76,9 +83,16 @@ def test_parameters(change, error, match):
     refused(error, match, LogisticRegression(**{**GOOD, **change}), X, Y)
 
 
+@pytest.mark.parametrize(("loss", "fix"), [(3, "Huber"), (Huber, r"write Huber\(\)"), (ClipNorm(1.0), "Huber")])
+def test_what_is_no_loss(loss, fix):
+    model = LinearRegression(loss=loss, row_norm=1.0, delta=1e-6)
+    refused(BudgetError, f"loss must be a name or a Loss.*{fix}", model, X, Y)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "match"),
     [
+        (lambda: L1Ball("1"), ValueError, "radius must be a positive finite number, got '1'"),
         (lambda: GradientDescent(combine="best"), BudgetError, "'last'"),
         (lambda: GradientDescent(n_rounds=0), BudgetError, "n_rounds"),
         (lambda: GradientDescent(n_rounds="3"), BudgetError, "n_rounds"),

@@ -223,8 +223,14 @@ def test_the_constructor_says_where_a_parameter_belongs(kind, given, says):
 def test_a_parameter_of_nobody_is_a_plain_mistake():
     with pytest.raises(TypeError, match="epsilom"):
         Minimizer(epsilom=1.0)
-    with pytest.raises(ValueError, match="Invalid parameter 'epsilom'"):
+    with pytest.raises(BudgetError, match="Minimizer has no parameter 'epsilom'; did you mean 'epsilon'"):
         Minimizer().set_params(epsilom=1.0)
+
+
+def test_set_params_says_where_a_parameter_belongs():
+    model = LogisticRegression(solver="gradient")
+    with pytest.raises(BudgetError, match=r"no parameter 'n_rounds': it belongs to solver; write solver=\w+\(n_"):
+        model.set_params(n_rounds=3)
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,13 @@ REFUSED = [
         "label_bound",
         "leave it out",
     ),
+    (lambda: local.Mean("l2", "privunitg", radius=2.0, delta=1e-6), "delta", "leave it out"),
+    (
+        lambda: local.GeneralizedLinearModel("logistic", radius=1.0, row_norm=1.0, delta=1e-6),
+        "delta",
+        "leave it out",
+    ),
+    (lambda: local.KernelRidge(alpha=0.1, coef_norm=3.0, label_bound=1.0), "coef_norm", "leave it out"),
     (lambda: sparse(method="marginal", noise_bound=0.1, label_bound=1.0), "noise_bound", "method='iht'"),
     (lambda: sparse(method="iht", noise_bound=0.1, label_moment=(2.0, 3.0)), "label_moment", "method='statistics'"),
     (lambda: sparse(method="statistics", noise_bound=0.1, link="wave"), "link", "method='iht'"),

@@ -10,10 +10,10 @@ import pytest
 
 from dpdist.jobs.job import JobError, load_job
 from dpdist.jobs.json_schema import schema
+from dpdist.jobs.method_parameters import fixed_parameters
 from dpdist.jobs.planning import plan_job
 from dpdist.jobs.registry import ESTIMATORS, METHODS, automatic, estimator_class
 from dpdist.jobs.run import run_job
-from dpdist.jobs.sections import fixed_parameters
 from tests.cli.command import call
 
 JOB = jsonschema.Draft202012Validator(schema("job"))

@@ -417,6 +417,16 @@ BROKEN = {
         "params.solver.start",
         "expected a number, got 'left'",
     ),
+    "nan in a start": (
+        with_(params__solver={"start": [0.1, float("nan")]}),
+        "params.solver.start",
+        ".nan is not a number that can be used",
+    ),
+    "a name with parameters": (
+        with_(params__solver={"gradient": {"n_rounds": 3}}),
+        "params.solver.gradient",
+        "with parameters it is written GradientDescent: {...}",
+    ),
     "a start that is a number": (
         with_(params__solver={"start": 0.5}),
         "params.solver.start",

@@ -31,6 +31,7 @@ ONLY_THE_LOADER_KNOWS = {
     "no round",  # those of solvers as well
     "unknown way to combine",
     "too large for a number",  # JSON numbers have no largest one
+    "nan in a start",  # and no NaN
 }
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from dpdist.constraints import Box, L1Ball, L2Ball, Mirror, Simplex, euclidean_mirror
+from dpdist.constraints import Box, L1Ball, L2Ball, Simplex
+from dpdist.mirror_maps import Mirror, euclidean_mirror
 from dpdist.solvers.loops import drive, mirror_descent
 
 

@@ -140,19 +140,7 @@ class ClippedDescent(LoopMethod):
 
     Rounds: 10 full gradients where ``n mu / sqrt(d) < 3000``, else 30; sampled 200.
 
-    Parameters
-    ----------
-    n_rounds : int, optional
-    step_size : float, optional
-        Public step size. Default: from a privately released smoothness (1 % of the budget).
-    combine : {"auto", "last", "tail-average", "random", "min-noisy"}
-        What is returned: the last iterate; the mean of the last half; one whose number is drawn before the rows are
-        read (from the name of the run, so that one which is taken up again returns the same); or the one at which the
-        smallest gradient was released (the smallest gradient mapping where there is a set or a proximal step): the
-        start may be the answer of the last two. ``"auto"`` is the last one for ``rows="all"`` and the mean for
-        ``rows="sample"``.
-    start : sequence of float, optional
-        Public point where it begins: the coefficients, and last the intercept if there is one. Default: 0.
+    Parameters are those of `dpdist.central.linear.heavy_tailed.GradientDescent`.
 
     Attributes
     ----------

@@ -274,6 +274,11 @@ class Minimizer(Estimator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        if not isinstance(self.loss, str | Loss):
+            hint = f"; write {self.loss.__name__}()" if isinstance(self.loss, type) else ""
+            raise BudgetError(f"loss must be a name or a Loss such as Huber(1.0), got {self.loss!r}{hint}")
+        if not isinstance(self.fit_intercept, bool | np.bool_):
+            raise BudgetError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
         for name in ("row_norm", "feature_bound", "residual_bound", "second_moment"):
             if getattr(self, name) is not None:
                 check_bound(name, getattr(self, name))

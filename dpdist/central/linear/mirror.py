@@ -22,11 +22,12 @@ from typing import ClassVar, Self, cast
 from dpdist.central.linear.bounding import All, ClipNorm
 from dpdist.central.linear.gradient_descent import Smoothness, needs_delta, norm_gradient
 from dpdist.central.linear.linear_method import LoopMethod, Problem, Vector, bounded_by, need, need_prox, reads
-from dpdist.constraints import ElasticNet, Mirror
+from dpdist.constraints import ElasticNet
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError
 from dpdist.estimators.parameters import check_offers
 from dpdist.method import Line, Oracle, Public
+from dpdist.mirror_maps import Mirror
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian

@@ -6,7 +6,7 @@ predicting. All parameters of `Minimizer` but ``loss`` and ``penalty`` are their
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
@@ -73,7 +73,7 @@ class _LinearClassifier(ClassifierMixin, _LinearModel):
                 "empty"
             )
         labels = [] if isinstance(self.classes, str) or not np.iterable(self.classes) else list(self.classes)
-        if len(labels) < 2 or len(set(labels)) < len(labels):
+        if len(labels) < 2 or not all(isinstance(k, Hashable) for k in labels) or len(set(labels)) < len(labels):
             raise MissingBound(f"classes must be a list of at least two different labels, got {self.classes!r}")
 
     def _prepare_labels(self, stored: str) -> Prepare:

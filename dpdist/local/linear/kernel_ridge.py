@@ -49,7 +49,7 @@ COMPONENTS_PER_FEATURE, MOST_COMPONENTS = 20, 100
 TINY = 1e-12
 """What ``alpha=0`` adds to the eigenvalues, so that a solution exists."""
 SMALLEST_ALPHA = 1e-3
-
+COEF_NORM = 2.0
 
 METHODS = by_name(PublicCovariance, JointReports, NoisyRecords)
 
@@ -112,7 +112,7 @@ class KernelRidge(MomentRegression):
         noise if that is larger.
     coef_norm : float, default 2.0
         Public guess of the norm of the coefficients, in units of ``label_bound``: functions that vary much within a
-        bandwidth have larger ones, and need a smaller penalty than smooth ones.
+        bandwidth have larger ones, and need a smaller penalty than smooth ones. Not beside ``alpha``.
     feature_seed : int, default 0
         Of the frequencies; public. The error varies by a factor of 2 with it.
     label_bound : float
@@ -151,7 +151,7 @@ class KernelRidge(MomentRegression):
     _: KW_ONLY
     bandwidth: float = 1.0
     n_components: int | None = None
-    coef_norm: float = 2.0
+    coef_norm: float = COEF_NORM
     feature_seed: int = 0
 
     def predict(self, X: Any) -> Vector:
@@ -161,7 +161,8 @@ class KernelRidge(MomentRegression):
         return np.asarray(self.features_(rows) @ self.coef_)
 
     def _problem(self) -> RidgeOnFourierFeatures:
-        public = (self.bandwidth, self.n_components, self.alpha, self.coef_norm, self.feature_seed)
+        coef_norm = self.coef_norm if self.alpha is None else COEF_NORM  # it sets the penalty where alpha does not
+        public = (self.bandwidth, self.n_components, self.alpha, coef_norm, self.feature_seed)
         return RidgeOnFourierFeatures(self._label_bound, *public)
 
     def _check_parameters(self) -> None:

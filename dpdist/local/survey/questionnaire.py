@@ -7,7 +7,6 @@ it, so that a file from elsewhere cannot run code, and whatever is unknown is re
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import hashlib
 import importlib
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.errors import DataError, DpdistError
+from dpdist.errors import DataError, DpdistError, did_you_mean
 from dpdist.identity import coerced, parameters, stored_name
 from dpdist.local.survey.protocol import LocalProtocol
 
@@ -206,8 +205,7 @@ def _made(described: Any, where: str) -> Any:
         return described
     name = described.get("type")
     if not isinstance(name, str) or name not in PARTS:
-        near = difflib.get_close_matches(str(name), PARTS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(PARTS))}"
+        hint = did_you_mean(str(name), PARTS) or f"there are: {', '.join(sorted(PARTS))}"
         raise DataError(f"{where}: unknown type {str(name)[:40]!r}; {hint}")
     cls = _class_of(name)
     fields = {stored_name(f): f for f in dataclasses.fields(cls) if f.init}

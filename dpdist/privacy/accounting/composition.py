@@ -167,11 +167,9 @@ def total_epsilon(
     return min(max(profile(c, name, neighbours, scale or 1.0).epsilon(delta) for c in each) for name in names)
 
 
-def total_delta(
-    releases: Sequence[Releases], epsilon: float, neighbours: Neighbours, accountant: str | None = None
-) -> float:
+def total_delta(releases: Sequence[Releases], epsilon: float, neighbours: Neighbours) -> float:
     """Delta at epsilon of all releases together; 0 when the pure epsilons add up to no more than epsilon."""
     # any positive delta asks `accountants` for everything that fits
-    names = accountants(releases, 1e-6, neighbours) if accountant is None else (accountant,)
+    names = accountants(releases, 1e-6, neighbours)
     each = columns(releases)
     return min(max(profile(c, name, neighbours, epsilon).delta(epsilon) for c in each) for name in names)

@@ -45,10 +45,6 @@ _ROOT_HALF = Fraction(math.isqrt(2**127) + 1, 2**64)  # just above 1 / sqrt(2)
 class _IntegerNoise(Mechanism):
     strength: float | None = None
 
-    def __post_init__(self) -> None:
-        if self.strength is not None:
-            check_positive("strength", self.strength)
-
     @abstractmethod
     def _noise(self, scale: Fraction, shape: tuple[int, ...], bits: Bits) -> Integers:
         """Integer noise of that scale."""

@@ -8,9 +8,9 @@ row can move it only a little, and the noise may be small; a smooth bound on how
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,12 +92,7 @@ class CentreOfAttention(Mechanism):
     def __post_init__(self) -> None:
         if not 0 < self.delta < 1:
             raise BudgetError(f"the centre of attention needs delta in (0, 1), got {self.delta!r}; take 1e-6, say")
-        if self.strength is not None:
-            check_positive("strength", self.strength)
-
-    def at(self, strength: float) -> Self:
-        """The same mechanism at ``epsilon = strength``."""
-        return replace(self, strength=strength)
+        super().__post_init__()
 
     @property
     def cost(self) -> Cost:

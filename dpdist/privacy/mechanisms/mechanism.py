@@ -34,6 +34,10 @@ class Mechanism(ABC):
     replace_one_only: ClassVar[bool] = False
     """Whether the proof needs neighbours that differ in one row of a public number of rows."""
 
+    def __post_init__(self) -> None:
+        if self.strength is not None:
+            check_positive("strength", self.strength)
+
     @property
     @abstractmethod
     def strength(self) -> float | None:

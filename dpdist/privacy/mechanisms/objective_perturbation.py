@@ -6,9 +6,9 @@ Its `Cost` is a pair: delta is a public field of the mechanism, epsilon is what 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,12 +115,7 @@ class ObjectivePerturbation(Mechanism):
             check_positive(name, getattr(self, name))
         if not 0 <= self.ridge < math.inf:
             raise BudgetError(f"ridge must be a finite number of at least 0, got {self.ridge!r}")
-        if self.strength is not None:
-            check_positive("strength", self.strength)
-
-    def at(self, strength: float) -> Self:
-        """The same mechanism at ``epsilon = strength``."""
-        return replace(self, strength=strength)
+        super().__post_init__()
 
     @property
     def cost(self) -> Cost:

@@ -123,8 +123,7 @@ class _Peeling(Mechanism):
     norm: ClassVar[float] = math.inf
 
     def __post_init__(self) -> None:
-        if self.strength is not None:
-            check_positive("strength", self.strength)
+        super().__post_init__()
         if self.n_nonzero < 1:
             raise BudgetError(f"n_nonzero must be at least 1, got {self.n_nonzero!r}")
 

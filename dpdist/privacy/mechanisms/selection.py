@@ -152,10 +152,6 @@ class _Selection(Mechanism):
     norm: ClassVar[float] = math.inf
     in_units: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        if self.strength is not None:
-            check_positive("strength", self.strength)
-
     @abstractmethod
     def _select(self, scores: Integers, sensitivity: float, bits: Bits) -> int:
         """One candidate."""

@@ -6,8 +6,8 @@ Its `Cost` is a pair: delta is a public field of the mechanism, epsilon is what 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpdist.errors import BudgetError
 from dpdist.privacy.accounting.cost import Cost
 from dpdist.privacy.mechanisms.additive import Laplace
-from dpdist.privacy.mechanisms.mechanism import Mechanism, calibrated, check_positive
+from dpdist.privacy.mechanisms.mechanism import Mechanism, calibrated
 from dpdist.privacy.randomness.bits import Bits
 from dpdist.privacy.randomness.discrete import Integers
 
@@ -43,12 +43,7 @@ class UpperBound(Mechanism):
     def __post_init__(self) -> None:
         if not 0 < self.delta < 1:
             raise BudgetError(f"an upper bound needs delta in (0, 1), got {self.delta!r}; take 1e-8, say")
-        if self.strength is not None:
-            check_positive("strength", self.strength)
-
-    def at(self, strength: float) -> Self:
-        """The same mechanism at ``epsilon = strength``."""
-        return replace(self, strength=strength)
+        super().__post_init__()
 
     @property
     def cost(self) -> Cost:

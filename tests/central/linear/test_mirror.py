@@ -15,8 +15,9 @@ from scipy.special import expit
 from dpdist import LinearRegression, LogisticRegression
 from dpdist.central import AcceleratedMirror, ClipNorm
 from dpdist.central.linear.automatic import SOLVERS
-from dpdist.constraints import Box, ElasticNet, L1Ball, L2Ball, Simplex, euclidean_mirror
+from dpdist.constraints import Box, ElasticNet, L1Ball, L2Ball, Simplex
 from dpdist.errors import BudgetError, MissingBound
+from dpdist.mirror_maps import euclidean_mirror
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.audit.two_point import audit_two_point
 from dpdist.problems.linear_problems import linear, sparse_l1
