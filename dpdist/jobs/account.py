@@ -105,3 +105,11 @@ def is_charged(path: str, run_id: str) -> bool:
         return False
     with closing(Ledger(path)) as ledger:
         return ledger.run(run_id) is not None
+
+
+def is_unused(path: str) -> bool:
+    """Whether nothing was ever charged to a ledger, nor limited; also where there is none."""
+    if not is_there(path):
+        return True
+    with closing(Ledger(path)) as ledger:
+        return not ledger.accounts()
