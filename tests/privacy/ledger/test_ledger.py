@@ -417,6 +417,18 @@ def test_the_id_of_a_dataset_that_shares_an_account_is_not_taken_for_an_account(
         assert ledger.spent("shared").epsilon == 0.25
 
 
+def test_a_limit_on_the_id_of_a_dataset_is_not_passed_by_in_another_account() -> None:
+    with contextlib.closing(Ledger(":memory:")) as ledger:
+        ledger.set_limit("a", Budget(1.0))
+        with pytest.raises(LedgerError, match=r"a limit was set on 'a'.*'survey', which has none: set it on"):
+            ledger.open_run("a", "first", "p", Charge(50.0), account="survey")
+        assert ledger.is_empty()
+        ledger.set_limit("survey", Budget(2.0))
+        with pytest.raises(BudgetExceeded):
+            ledger.open_run("a", "first", "p", Charge(50.0), account="survey")
+        ledger.open_run("a", "first", "p", Charge(2.0), account="survey")
+
+
 @pytest.mark.parametrize("address", ["s3://bucket/ledger", "mysql://ann:secret@host/budgets", "file:///srv/ledger"])
 def test_an_address_of_what_keeps_no_ledger_makes_no_directory(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -533,6 +545,47 @@ def test_a_file_deleted_or_replaced_while_open_takes_no_charge(tmp_path: Path) -
         ledger.open_run("d", "s", "p", Charge(1.0))
     (tmp_path / "moved.sqlite").rename(path)
     assert ledger.spent("d").epsilon == 1
+
+
+def test_a_file_with_two_names_takes_no_charge(tmp_path: Path) -> None:
+    """Each name would have a log of its own, and the limit would be there for each."""
+    path, other = tmp_path / "l.sqlite", tmp_path / "other.sqlite"
+    ledger = Ledger(path)
+    ledger.set_limit("d", Budget(1.0))
+    other.hardlink_to(path)
+    for refused in (lambda: Ledger(other), lambda: Ledger(path), lambda: ledger.open_run("d", "r", "p", Charge(1.0))):
+        with pytest.raises(LedgerError, match="one of 2 names of the same file"):
+            refused()
+    assert {file.name for file in tmp_path.glob("other*")} == {"other.sqlite"}
+    other.unlink()
+    other.symlink_to(path)
+    ledger.open_run("d", "r", "p", Charge(1.0))
+    with PROCESSES.Pool(1) as elsewhere, pytest.raises(BudgetExceeded):
+        elsewhere.apply(charge_once, (str(other),))
+
+
+def test_a_file_that_is_mounted_without_its_log_takes_no_charge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Linux lists it: who runs tests may not mount anything."""
+    mounts, folder = tmp_path / "mountinfo", tmp_path / "a b"
+    folder.mkdir()
+    line = "29 22 254:0 /srv {} rw,relatime shared:1 - ext4 /dev/vda rw\n"
+    monkeypatch.setattr(sqlite, "_MOUNTS", str(mounts))
+    shown = str(folder).replace(" ", "\\040")
+    mounts.write_text(line.format("/") + line.format(shown))
+    with contextlib.closing(Ledger(folder / "l.sqlite")) as ledger:  # mounted with its directory
+        ledger.open_run("d", "r", "p", Charge(1.0))
+    mounts.write_text(line.format("/") + line.format(f"{shown}/l.sqlite"))
+    (tmp_path / "link").symlink_to(folder)
+    for place in (folder, tmp_path / "link"):
+        with pytest.raises(LedgerError, match="mounted as a single file"):
+            Ledger(place / "l.sqlite")
+    assert [file.name for file in folder.iterdir()] == ["l.sqlite"]
+
+
+def charge_once(path: str) -> None:
+    Ledger(path).open_run("d", "s", "p", Charge(1.0))
 
 
 def test_a_closed_ledger_says_so() -> None:
