@@ -29,7 +29,7 @@ from dpdist.privacy.ledger.ledger import Ledger
 from dpdist.privacy.ledger.migrations import Schema, bring_up_to_date
 from dpdist.privacy.ledger.postgres import has_table, is_address
 from dpdist.privacy.ledger.recall import Memory, Recalled, recall
-from dpdist.privacy.ledger.records import ANY_RUN, RUN, check_sums
+from dpdist.privacy.ledger.records import ACCOUNTS, RUN, check_sums
 from dpdist.privacy.ledger.sqlite import LEDGER_OR_JOURNAL, Database, check_is_file_name, refuse_left_log
 from dpdist.privacy.ledger.transaction import Transaction
 
@@ -184,9 +184,9 @@ def _into_server(made: str, address: str) -> None:
             ledger._db.keep(schema)
 
         def work(db: Transaction, new: Transaction) -> None:
-            if new.execute(ANY_RUN).fetchone():
+            if new.execute(ACCOUNTS).fetchone():
                 raise LedgerError(
-                    f"a run was charged in {address} meanwhile: name an empty database, and keep this one"
+                    f"an account was charged or limited in {address} meanwhile: name an empty database, keep this one"
                 )
             for schema in there:
                 _copy_rows(db, new, schema)

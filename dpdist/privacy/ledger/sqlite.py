@@ -13,6 +13,7 @@ import contextlib
 import os
 import re
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -174,7 +175,16 @@ class Database:
 
     def _refuse_others(self) -> None:
         """The database of another program is not written to: not even its mode is changed."""
-        names = {str(name) for (name,) in self._connection.execute("SELECT name FROM sqlite_master")}
+        found = [
+            (str(kind), str(name)) for kind, name in self._connection.execute("SELECT type, name FROM sqlite_master")
+        ]
+        names = {name for _, name in found}
+        if strange := [name for kind, name in found if kind in ("trigger", "view")]:
+            self._connection.close()
+            raise LedgerError(
+                f"{self.path} has {strange[0]!r}, a trigger or a view that dpdist did not make, and it could change "
+                "what is charged: restore a backup from before somebody made it. Nothing was charged"
+            )
         if names and not any(name.startswith("dpdist_") for name in names):
             self._connection.close()
             raise LedgerError(f"{self.path} is the database of another program: name another file. Nothing was charged")
@@ -298,10 +308,11 @@ def refuse_other_names(path: str) -> None:
 
     What is charged under one name is not seen under the other, so a limit could be spent once under each.
     """
-    if (names := os.stat(path).st_nlink) > 1:
+    status = os.stat(path)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
         raise LedgerError(
-            f"{path} is one of {names} names of the same file (hard links), and what is charged under one is not seen "
-            "under the other: remove the other names, or use symbolic links. Nothing was charged"
+            f"{path} is one of {status.st_nlink} names of the same file (hard links), and what is charged under one is "
+            "not seen under the other: remove the other names, or use symbolic links. Nothing was charged"
         )
 
 

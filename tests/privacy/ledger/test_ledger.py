@@ -584,6 +584,23 @@ def test_a_file_that_is_mounted_without_its_log_takes_no_charge(
     assert [file.name for file in folder.iterdir()] == ["l.sqlite"]
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        "CREATE TRIGGER cheaper AFTER INSERT ON dpdist_runs BEGIN UPDATE dpdist_runs SET epsilon = 1e-9; END",
+        "CREATE VIEW dpdist_lists AS SELECT * FROM dpdist_limits",
+    ],
+)
+def test_a_file_that_changes_what_is_written_is_refused(tmp_path: Path, made: str) -> None:
+    path = tmp_path / "l.sqlite"
+    Ledger(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(made)
+    for opened in (Ledger, Ledger.existing):
+        with pytest.raises(LedgerError, match="a trigger or a view that dpdist did not make"):
+            opened(path)
+
+
 def charge_once(path: str) -> None:
     Ledger(path).open_run("d", "s", "p", Charge(1.0))
 
