@@ -107,6 +107,7 @@ def read_limit(db: Transaction, account: str) -> tuple[Limit | None, int]:
     return limit_of(*terms), number
 
 
+@as_written
 def add_limit(db: Transaction, account: str, limit: Limit) -> None:
     """Put a limit in force."""
     _, number = read_limit(db, account)

@@ -601,6 +601,26 @@ def test_a_file_that_changes_what_is_written_is_refused(tmp_path: Path, made: st
             opened(path)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE dpdist_ledger_version SET version = 'x'",
+        "DELETE FROM dpdist_ledger_version",
+        "UPDATE dpdist_limits SET number = 'x'",
+        f"UPDATE dpdist_runs SET total = '{'[' * 100_000}'",
+    ],
+)
+def test_what_cannot_have_been_written_is_one_error(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "l.sqlite"
+    with contextlib.closing(Ledger(path)) as ledger:
+        ledger.set_limit("d", Budget(2.0))
+        ledger.open_run("d", "r", "p", Charge(1.0))
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(change)
+    with pytest.raises(LedgerError, match="damaged"):
+        Ledger(path).set_limit("d", Budget(3.0))
+
+
 def charge_once(path: str) -> None:
     Ledger(path).open_run("d", "s", "p", Charge(1.0))
 
