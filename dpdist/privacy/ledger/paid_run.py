@@ -126,6 +126,7 @@ class PaidRun:
             journal=self._journal,
             label=label,
         )
+        self.check()  # who was taken over meanwhile knows less than the newer one has told
         self._tell(self._everybody(), self._ledger.receipt(self.run_id))
 
     def value(self, release_id: str) -> np.ndarray | None:

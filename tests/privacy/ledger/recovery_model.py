@@ -194,6 +194,7 @@ class Model:
                 if not charged:
                     charged = True
                     self._charge(life, run, plan)
+                    self._check(life, run)
                     yield index, "charged"
                     self._tell_everybody(life, run)
                     yield index, "told"

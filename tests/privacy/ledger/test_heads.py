@@ -16,7 +16,7 @@ import pytest
 
 from dpdist import Dataset
 from dpdist.engine.memory import DatasetMemory, noted_head
-from dpdist.errors import Forgotten, LedgerError
+from dpdist.errors import Fenced, Forgotten, LedgerError
 from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.accounting.totals import decoded
 from dpdist.privacy.budget import Budget
@@ -204,6 +204,24 @@ def test_a_ledger_that_is_taken_back_while_a_run_looks_at_it_is_refused(tmp_path
             with pytest.raises(Forgotten, match="this process remembers"):
                 ledger.head()
         assert place.head == known
+
+
+def test_who_was_taken_over_does_not_write_over_what_the_newer_one_has_told(tmp_path: Path) -> None:
+    """Both loaded rows, and the newer one was done first."""
+    asked = {"asked": {}, "budget": {"ledger": None, "journal": None}}
+    with contextlib.ExitStack() as opened:
+        both = []
+        for _ in range(2):
+            ledger = opened.enter_context(contextlib.closing(Ledger(tmp_path / "l.sqlite")))
+            place = RunDirectory(f"{tmp_path}/out", asked, resume=True)
+            both.append((PaidRun(ledger, ledger.journal, "d", place.run_id, witnesses=[place]), place))
+            both[-1][0].open("plan", Charge(0.5))
+        (old, _), (new, place) = both
+        new.charge("label")
+        place.finish({**place._record, "status": "done"}, {})
+        with pytest.raises(Fenced, match="taken over by a newer process"):
+            old.charge("label")
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["status"] == "done"
 
 
 def test_a_run_that_is_open_while_its_ledger_is_restored_goes_on_no_more(tmp_path: Path) -> None:
