@@ -111,3 +111,11 @@ def goes_on(path: str, run_id: str) -> bool:
     """Whether a run on file can be resumed."""
     with closing(Ledger(path)) as ledger:
         return ledger.goes_on(run_id)
+
+
+def is_unused(path: str) -> bool:
+    """Whether nothing was ever charged to a ledger, nor limited; also where there is none."""
+    if not is_there(path):
+        return True
+    with closing(Ledger(path)) as ledger:
+        return not ledger.accounts()

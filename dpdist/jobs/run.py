@@ -23,7 +23,7 @@ from dpdist.engine.local_cluster import opened
 from dpdist.engine.security import is_remote
 from dpdist.errors import DpdistError, LedgerError
 from dpdist.jobs import job_data as inputs
-from dpdist.jobs.account import before_and_after, is_charged, ledger_path, open_ledger, recorded
+from dpdist.jobs.account import before_and_after, is_charged, is_unused, ledger_path, open_ledger, recorded
 from dpdist.jobs.choosing import chosen_method
 from dpdist.jobs.job import Job
 from dpdist.jobs.planning import checked, dry_run_job, passes
@@ -140,7 +140,7 @@ def _directory(
         # who cannot read the ledger cannot say that nothing was charged; nor can a ledger that was taken back meanwhile
         with contextlib.suppress(LedgerError), hurried():
             if place.head is None and not is_charged(ledger, place.run_id):
-                place.withdraw()
+                place.withdraw(with_ledger=is_unused(ledger))
         raise
 
 

@@ -7,6 +7,7 @@ import math
 import numbers
 from dataclasses import dataclass
 from typing import ClassVar
+from unicodedata import is_normalized
 
 from dpdist.errors import BudgetError, warn_caller
 
@@ -31,7 +32,8 @@ _LONGEST_NAME = 200
 def check_account(name: object) -> str:
     """Return the name of an account; `BudgetError` if it is none.
 
-    Names are read by people and stand beside paths in commands: one line of text, without slashes.
+    Names are read by people and stand beside paths in commands: one line of text, without slashes. Accents are one
+    character with their letter (Unicode's NFC): names that look the same would be two accounts, each with a limit.
 
     Examples
     --------
@@ -40,13 +42,13 @@ def check_account(name: object) -> str:
     >>> check_account("data/survey.zarr")
     Traceback (most recent call last):
     dpdist.errors.BudgetError: 'data/survey.zarr' cannot be the name of an account: expected one line of 1 to 200 \
-characters without slashes, with no blank at either end, such as survey-2026
+characters without slashes, with no blank at either end and accents composed (NFC), such as survey-2026
     """
     plain = isinstance(name, str) and name.isprintable() and name == name.strip() and 0 < len(name) <= _LONGEST_NAME
-    if not plain or not isinstance(name, str) or set(name) & set("/\\"):
+    if not plain or not isinstance(name, str) or set(name) & set("/\\") or not is_normalized("NFC", name):
         raise BudgetError(
             f"{name!r} cannot be the name of an account: expected one line of 1 to {_LONGEST_NAME} characters without "
-            "slashes, with no blank at either end, such as survey-2026"
+            "slashes, with no blank at either end and accents composed (NFC), such as survey-2026"
         )
     return name
 

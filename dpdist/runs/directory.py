@@ -164,13 +164,16 @@ class RunDirectory:
         except ResultStoreError as error:
             raise _unwritable(self.path, error) from None
 
-    def withdraw(self) -> None:
-        """Undo the start of a run that charged nothing, so that the same place can be used again."""
+    def withdraw(self, with_ledger: bool) -> None:
+        """Undo the start of a run that charged nothing, so that the same place can be used again.
+
+        With the ledger that was made there, if nobody else has used it.
+        """
         if self._new:
-            with contextlib.suppress(
-                ResultStoreError
-            ):  # what ended the run has to be said, and --resume starts it anew
-                self._store.discard([RECORD, LEDGER, f"{LEDGER}-wal", f"{LEDGER}-shm"])
+            ledger = [LEDGER, f"{LEDGER}-wal", f"{LEDGER}-shm"] if with_ledger else []
+            # what ended the run has to be said, and --resume starts it anew
+            with contextlib.suppress(ResultStoreError):
+                self._store.discard([RECORD, *ledger])
 
     def finish(self, record: Mapping[str, Any], arrays: Arrays) -> None:
         """Write the released arrays, then the record, which says that they are complete."""

@@ -121,7 +121,7 @@ def test_a_dataset_cannot_change_its_account_behind_the_ledgers_back(place):
     assert ledger.spent("d").epsilon == pytest.approx(1.0) and ledger.accounts() == ["d"]
 
 
-@pytest.mark.parametrize("name", ["", " ", " a", "a ", "a/b", "a\\b", "a\nb", "a\x00b", "x" * 201, 7, b"a"])
+@pytest.mark.parametrize("name", ["", " ", " a", "a ", "a/b", "a\\b", "a\nb", "a\x00b", "e\u0301", "x" * 201, 7, b"a"])
 def test_names_that_are_none(place, name):
     def message(act) -> str:
         with pytest.raises(BudgetError, match="cannot be the name of an account") as refused:

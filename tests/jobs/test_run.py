@@ -23,7 +23,8 @@ from dpdist.jobs.job import JobError, load_job
 from dpdist.jobs.json_schema import schema
 from dpdist.jobs.planning import passes, plan_job
 from dpdist.jobs.registry import METHODS
-from dpdist.jobs.run import run_job
+from dpdist.jobs.run import _directory, run_job
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.ledger import sqlite
 from dpdist.runs.directory import OutputError
 
@@ -396,6 +397,23 @@ def test_a_run_that_the_limit_cannot_pay_for_leaves_no_trace(stored, tmp_path):
         run_job(stored())
     assert list((tmp_path / "out").iterdir()) == []
     assert run_job(stored("budget.epsilon=0.25"))["status"] == "done", "the place can be used after all"
+
+
+def test_a_run_that_ends_before_its_charge_leaves_the_charges_of_others(tmp_path):
+    """Who shares the ledger in the output of a run that is refused."""
+    ledger, other = tmp_path / "out" / "ledger.sqlite", DpdistError("refused")
+    head = {"asked": {}, "budget": {"ledger": "ledger.sqlite", "journal": None}}
+    for used in (True, False):
+        with pytest.raises(DpdistError, match="refused"), _directory(str(ledger.parent), head, False, str(ledger)):
+            with contextlib.closing(Ledger(ledger)) as shared:
+                if used:
+                    shared.open_run("d", "of another", "p", Charge(0.5))
+            raise other
+        assert ledger.exists() == used and not (ledger.parent / "run.json").exists()
+        if used:
+            with contextlib.closing(Ledger(ledger)) as shared:
+                assert shared.spent("d").epsilon == 0.5
+            ledger.unlink()
 
 
 def test_a_damaged_ledger_is_not_run_against(stored, tmp_path):

@@ -230,7 +230,9 @@ def test_a_run_that_was_never_charged_may_be_started_with_any_ledger(job, tmp_pa
 
     with monkeypatch.context() as patch:
         patch.setattr("dpdist.privacy.ledger.paid_run.PaidRun.charge", fails)
-        patch.setattr("dpdist.runs.directory.RunDirectory.withdraw", lambda self: None)  # as if it had been killed
+        patch.setattr(
+            "dpdist.runs.directory.RunDirectory.withdraw", lambda self, with_ledger: None
+        )  # as if it had been killed
         with pytest.raises(KeyboardInterrupt):
             run_job(job())
     (tmp_path / "ledger.sqlite").unlink()

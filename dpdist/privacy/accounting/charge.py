@@ -41,8 +41,8 @@ class Charge:
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.delta)  # the same ranges, the same messages
-        if self.mu is not None and not (math.isfinite(self.mu) and self.mu > 0):
-            raise BudgetError(f"mu must be a positive finite number or None, got {self.mu!r}")
+        if self.mu is not None and not (math.isfinite(self.mu * self.mu) and self.mu > 0):  # squares of mu are added
+            raise BudgetError(f"mu must be a positive number with a finite square or None, got {self.mu!r}")
         if (self.split is None) != (self.fold is None):
             raise BudgetError(f"give split and fold together or neither, got {self.split!r} and {self.fold!r}")
 

@@ -54,6 +54,8 @@ _MOVE = "SELECT stage, ledger, path FROM dpdist_moves WHERE account = ?"
 _ACCOUNT_OF = "SELECT account FROM dpdist_datasets WHERE dataset_id = ?"
 _PAYS_ELSEWHERE = """SELECT account FROM dpdist_datasets WHERE dataset_id = ? AND account <> ?
     AND NOT EXISTS (SELECT 1 FROM dpdist_accounts WHERE account = ?)"""
+_LIMITS_NOBODY = """SELECT 1 FROM dpdist_limits WHERE account = ?
+    AND NOT EXISTS (SELECT 1 FROM dpdist_datasets WHERE account = ?) LIMIT 1"""
 
 
 def open_account(db: Transaction, account: str, dataset_id: str | None = None, named: bool = True) -> None:
@@ -85,6 +87,17 @@ def check_is_account(db: Transaction, name: str) -> None:
         raise LedgerError(f"{name!r} is a dataset that pays from the account {row[0]!r}: name that account")
 
 
+def check_limits_somebody(db: Transaction, dataset_id: str, account: Account) -> None:
+    """Refuse to charge a dataset to an account without a limit where one was set on its id: it would limit nothing."""
+    if dataset_id == account.name or account.limit is not None:
+        return
+    if db.execute(_LIMITS_NOBODY, (dataset_id, dataset_id)).fetchone():
+        raise LedgerError(
+            f"a limit was set on {dataset_id!r}, and this dataset pays from the account {account.name!r}, which has "
+            f"none: set it on {account.name!r}. Nothing was charged"
+        )
+
+
 def read_limit(db: Transaction, account: str) -> tuple[Limit | None, int]:
     """The limit in force and its number; (None, 0) without one."""
     row = db.execute(LIMIT, (account,)).fetchone()
@@ -94,6 +107,7 @@ def read_limit(db: Transaction, account: str) -> tuple[Limit | None, int]:
     return limit_of(*terms), number
 
 
+@as_written
 def add_limit(db: Transaction, account: str, limit: Limit) -> None:
     """Put a limit in force."""
     _, number = read_limit(db, account)

@@ -29,7 +29,7 @@ from dpdist.privacy.ledger.ledger import Ledger
 from dpdist.privacy.ledger.migrations import Schema, bring_up_to_date
 from dpdist.privacy.ledger.postgres import has_table, is_address
 from dpdist.privacy.ledger.recall import Memory, Recalled, recall
-from dpdist.privacy.ledger.records import ANY_RUN, RUN, check_sums
+from dpdist.privacy.ledger.records import ACCOUNTS, RUN, check_sums
 from dpdist.privacy.ledger.sqlite import LEDGER_OR_JOURNAL, Database, check_is_file_name, refuse_left_log
 from dpdist.privacy.ledger.transaction import Transaction
 
@@ -184,9 +184,9 @@ def _into_server(made: str, address: str) -> None:
             ledger._db.keep(schema)
 
         def work(db: Transaction, new: Transaction) -> None:
-            if new.execute(ANY_RUN).fetchone():
+            if new.execute(ACCOUNTS).fetchone():
                 raise LedgerError(
-                    f"a run was charged in {address} meanwhile: name an empty database, and keep this one"
+                    f"an account was charged or limited in {address} meanwhile: name an empty database, keep this one"
                 )
             for schema in there:
                 _copy_rows(db, new, schema)
@@ -226,14 +226,14 @@ def _pieces(source: Any, table: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _finished(path: str) -> Iterator[str]:
-    """A name beside ``path`` to write to; it gets its own name once it is complete."""
+    """A name beside ``path`` to write to; it gets its own name once it is complete, and replaces nothing."""
     refuse_left_log(path)
     unfinished = f"{path}.{secrets.token_hex(4)}.unfinished"
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         yield unfinished
         _settle(unfinished)
-        os.rename(unfinished, path)
+        _name(unfinished, path)
     except OSError as error:
         raise LedgerError(f"{path} cannot be written ({error.strerror}): name another place, or make room") from None
     finally:
@@ -241,6 +241,21 @@ def _finished(path: str) -> Iterator[str]:
             with contextlib.suppress(OSError):
                 os.unlink(leftover)
     _settle(os.path.dirname(os.path.abspath(path)))
+
+
+def _name(unfinished: str, path: str) -> None:
+    """Rename a file to what is no file yet: a run may have made one meanwhile, and charged it."""
+    try:
+        os.link(unfinished, path)
+    except FileExistsError:
+        raise LedgerError(
+            f"something was made at {path} meanwhile, perhaps by a run that began: it was left as it is, and nothing "
+            "was put in its place. Move it away, with its write-ahead log, keep it, and start again"
+        ) from None
+    except OSError:  # a file system without links
+        os.rename(unfinished, path)
+    else:
+        os.unlink(unfinished)
 
 
 def _settle(path: str) -> None:

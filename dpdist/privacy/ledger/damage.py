@@ -29,7 +29,7 @@ def as_written(function: Callable[P, T]) -> Callable[P, T]:
     def read(*arguments: P.args, **named: P.kwargs) -> T:
         try:
             return function(*arguments, **named)
-        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
             raise LedgerError(
                 "the ledger or its journal is damaged: an entry cannot be read as what was written (the disk, or "
                 "somebody, has changed it). Restore the newest copy, and keep what is there: deleted, it would forget "

@@ -31,8 +31,8 @@ _FIRST = "SELECT number, token FROM dpdist_heads ORDER BY number LIMIT 1"
 _ALL_OF = 32
 """As many charges back a fork of the past is found exactly, and farther back to within its distance."""
 _ADD_HEAD = "INSERT INTO dpdist_heads (number, token, what, subject, written_at) VALUES (?, ?, ?, ?, ?)"
-_MOST = 2**63 - 1
-"""The largest number that a database keeps."""
+_MOST = 2**62
+"""The largest number that is believed: a database keeps one more bit, so that it goes on from whatever is restored."""
 _ADD_LEDGER = "INSERT INTO dpdist_ledger (id) VALUES (?)"
 
 

@@ -28,6 +28,7 @@ from dpdist.privacy.ledger.accounts import (
     balance_after,
     check_is_account,
     check_is_here,
+    check_limits_somebody,
     open_account,
     read_account,
     read_charges,
@@ -272,7 +273,7 @@ class Ledger(LedgerWriter):
             about a unit from which nothing follows for the account's.
         LedgerError
             If the run id was used for something else, or the dataset pays from another account; or if the account is
-            called like a dataset that pays from another one.
+            called like a dataset that pays from another one, or has no limit where one was set on the dataset's id.
         """
         account = dataset_id if account in (None, dataset_id) else check_account(account)
         kept_by = None if journal is None else journal.id
@@ -293,6 +294,7 @@ class Ledger(LedgerWriter):
                 return RunCharge(dataset_id, run_id, digest, record.charge, record.when, resumed)
             on_file = read_account(db, account)
             paid, balance = self._check(db, on_file, charge, about)
+            check_limits_somebody(db, dataset_id, on_file)
             open_account(db, account, dataset_id, named)
             unit = on_file.unit_for(about)
             if on_file.unit is None:

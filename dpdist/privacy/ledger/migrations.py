@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dpdist.errors import LedgerError
+from dpdist.privacy.ledger.damage import as_written
 from dpdist.privacy.ledger.transaction import Transaction
 
 Step = str | Callable[[Any], None]
@@ -71,6 +72,7 @@ class Migratable(Protocol):
         """Give every account the rights on a new table that it has on one that was there."""
 
 
+@as_written
 def found_version(store: Migratable, db: Transaction, schema: Schema) -> tuple[int, bool]:
     """The version of the tables (0: there are none), and whether it is recorded."""
     if store.has_table(db, schema.record):
@@ -107,6 +109,7 @@ def bring_up_to_date(store: Migratable, schema: Schema) -> None:
     store.write(change)
 
 
+@as_written
 def check_version(path: str, db: Transaction, schema: Schema) -> None:
     """Refuse tables that another program has migrated while this one had them open."""
     refuse_newer(path, schema, int(db.execute(f"SELECT version FROM {schema.record}").fetchone()[0]))

@@ -93,11 +93,7 @@ class PaidRun:
             When the run id was used for something else.
         """
         ledger, journal = self._ledger, self._journal
-        for witness in self._everybody():
-            if (head := witness.remembered(ledger.id)) is not None:
-                ledger.check_remembered(head, witness.called, self._account)
-                if witness in self._witnesses[:1] and head.ledger == ledger.id:
-                    self._told = head.number
+        self._ask()
         if ledger.is_empty() and not ledger.keeps(journal) and (head := journal.other(ledger.id)) is not None:
             ledger.check_remembered(head, journal.called, self._account)  # it took the place of a ledger that was lost
         if not ledger.resume(self._dataset_id, self.run_id, digest, charge, journal, about):
@@ -112,9 +108,13 @@ class PaidRun:
         self._run = journal.open(self.run_id)
 
     def charge(self, label: str) -> None:
-        """Charge the run, unless it has been, and let everybody remember it."""
+        """Charge the run, unless it has been, and let everybody remember it.
+
+        They are asked once more: while rows were loaded, another copy of the ledger may have been charged.
+        """
         assert self._terms is not None
         digest, charge, about = self._terms
+        self._ask()
         self._ledger.open_run(
             self._dataset_id,
             self.run_id,
@@ -126,6 +126,7 @@ class PaidRun:
             journal=self._journal,
             label=label,
         )
+        self.check()  # who was taken over meanwhile knows less than the newer one has told
         self._tell(self._everybody(), self._ledger.receipt(self.run_id))
 
     def value(self, release_id: str) -> np.ndarray | None:
@@ -167,6 +168,15 @@ class PaidRun:
         if self._run is not None:
             self._run.close()
             self._run = None
+
+    def _ask(self) -> None:
+        """Refuse a ledger that has forgotten what others remember of it."""
+        ledger = self._ledger
+        for witness in self._everybody():
+            if (head := witness.remembered(ledger.id)) is not None:
+                ledger.check_remembered(head, witness.called, self._account)
+                if witness in self._witnesses[:1] and head.ledger == ledger.id:
+                    self._told = head.number
 
     def _everybody(self) -> list[Witness]:
         """A journal in the ledger's own database has the ledger's past: it would not notice anything."""

@@ -51,6 +51,21 @@ class LedgerReader:
 
     path: str
     _db: Store
+    _seen: Head | None
+
+    def _not_taken_back(self, db: Transaction, work: Callable[[Transaction], Result]) -> tuple[Result, Head]:
+        """Do `work`, and say where the ledger stands then; a ledger that has forgotten what was seen is refused.
+
+        A database can be taken back while it is in use: a server fails over to a copy that lags behind.
+        """
+        if self._seen is not None:
+            check_head(db, self.path, self._seen, "this process")
+        return work(db), read_head(db)
+
+    def _look(self, work: Callable[[Transaction], Result]) -> Result:
+        """What `work` finds for somebody who acts on it, unless the ledger has forgotten what this object saw."""
+        result, self._seen = self._db.read(lambda db: self._not_taken_back(db, work))
+        return result
 
     # -- which ledger it is, and where it stands ------------------------------------------------------------------
 
@@ -61,7 +76,7 @@ class LedgerReader:
 
     def head(self) -> Head:
         """Where the ledger stands now: for others to remember, see `dpdist.privacy.ledger.heads`."""
-        return self._db.read(lambda db: read_head(db))
+        return self._look(read_head)
 
     def past(self, account: str, head: Head) -> list[tuple[int, str]]:
         """Some of the charges on an account before a head: for others to remember (`dpdist.privacy.ledger.recall`)."""
@@ -82,7 +97,7 @@ class LedgerReader:
         account : str, optional
             Which account is to be charged: ledgers that it was moved from are its past.
         """
-        self._db.read(lambda db: check_head(db, self.path, remembered, by, account))
+        self._look(lambda db: check_head(db, self.path, remembered, by, account))
 
     def came_from(self, account: str, ledger: str) -> bool:
         """Whether an account was charged in another ledger before it was moved here."""

@@ -121,12 +121,7 @@ def recall(db: Transaction, path: str, memories: Sequence[Memory], why: str) -> 
                 f"{memory.by} belongs to the ledger with the id {memory.heads[0].ledger}, and {path} is another one "
                 f"({ledger}): give what belongs to this ledger"
             )
-    receipts = {
-        run_id: receipt
-        for memory in memories
-        for run_id, receipt in memory.charged.items()
-        if receipt is not None and receipt.get("ledger") == ledger
-    }
+    receipts = _receipts(memories, ledger)
     lost = [receipts[run_id] for run_id in receipts if not _on_file(db, path, receipts[run_id])]
     _check_known(db, memories, receipts)
     heads = [head for memory in memories for head in _of_this(db, memory)]
@@ -148,6 +143,25 @@ def _of_this(db: Transaction, memory: Memory) -> list[Head]:
     return [head for head in memory.heads if head.ledger in {ledger, *moved}]
 
 
+def _receipts(memories: Sequence[Memory], ledger: str) -> dict[str, Mapping[str, Any]]:
+    """What a ledger charged for the runs that are remembered; `LedgerError` where two remember it differently."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for memory in memories:
+        for run_id, receipt in memory.charged.items():
+            if receipt is None or receipt.get("ledger") != ledger:
+                continue
+            if _terms(found.setdefault(run_id, receipt)) != _terms(receipt):
+                raise LedgerError(
+                    f"{memory.by} and another who was asked remember different charges, plans or datasets of the run "
+                    f"{run_id!r}: one of the two was changed. Find out which, and leave it out. Nothing was changed"
+                )
+    return found
+
+
+def _terms(receipt: Mapping[str, Any]) -> tuple[Charge, Any, Any]:
+    return charge_of(receipt), receipt["digest"], receipt["dataset_id"]
+
+
 def charge_of(receipt: Mapping[str, Any]) -> Charge:
     """What a receipt says was charged."""
     prices = (receipt["epsilon"], receipt["delta"], Neighbours(receipt["neighbours"]))
@@ -159,7 +173,7 @@ def _on_file(db: Transaction, path: str, receipt: Mapping[str, Any]) -> bool:
     if row is None:
         return False
     run = run_record(row)
-    if (run.charge, run.digest, run.dataset_id) != (charge_of(receipt), receipt["digest"], receipt["dataset_id"]):
+    if (run.charge, run.digest, run.dataset_id) != _terms(receipt):
         raise LedgerError(
             f"the run {run.run_id!r} is on file in {path} with another charge, plan or dataset than its receipt says: "
             "one of the two was changed, or belongs to another ledger. Restore the newest copy of both"

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +36,8 @@ _ASK_AGAIN = 0.0005
 MEMORY = ":memory:"
 """Path of a database that lives as long as its object: for data in memory and for tests."""
 
+_MOUNTS = "/proc/self/mountinfo"
+"""Where Linux lists what is mounted; the fifth word is where, with blanks and backslashes in octal."""
 _DAMAGED = "it is damaged: restore a backup; do not delete it, that would forget what was spent"
 _CHECKED_TABLES = """SELECT name FROM sqlite_master
     WHERE type = 'table' AND name LIKE 'dpdist!_%' ESCAPE '!' AND name != 'dpdist_values'"""
@@ -54,8 +58,9 @@ _FIXES = {
 }
 
 
-_FAILURES = (sqlite3.Error, UnicodeDecodeError)
-"""What SQLite raises; the second where it quotes the damaged name of a table, which Python reads as text."""
+_FAILURES = (sqlite3.Error, UnicodeError, OverflowError)
+"""What SQLite raises; not its own where it quotes the damaged name of a table, which Python reads as text, and where it
+is given what it cannot keep: half a character, a number of more than 64 bits."""
 
 
 def utc_now() -> str:
@@ -131,6 +136,9 @@ class Database:
                     "name a directory this account may write"
                 ) from error
             refuse_left_log(path)
+            with contextlib.suppress(OSError):  # explained by the opening, or there is no file yet
+                refuse_other_names(path)
+            refuse_mounted(path)
         try:
             # Autocommit mode: transactions are begun and ended by this class only. The lock makes sharing safe.
             self._connection = sqlite3.connect(path, BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
@@ -167,7 +175,16 @@ class Database:
 
     def _refuse_others(self) -> None:
         """The database of another program is not written to: not even its mode is changed."""
-        names = {str(name) for (name,) in self._connection.execute("SELECT name FROM sqlite_master")}
+        found = [
+            (str(kind), str(name)) for kind, name in self._connection.execute("SELECT type, name FROM sqlite_master")
+        ]
+        names = {name for _, name in found}
+        if strange := [name for kind, name in found if kind in ("trigger", "view")]:
+            self._connection.close()
+            raise LedgerError(
+                f"{self.path} has {strange[0]!r}, a trigger or a view that dpdist did not make, and it could change "
+                "what is charged: restore a backup from before somebody made it. Nothing was charged"
+            )
         if names and not any(name.startswith("dpdist_") for name in names):
             self._connection.close()
             raise LedgerError(f"{self.path} is the database of another program: name another file. Nothing was charged")
@@ -235,6 +252,9 @@ class Database:
                     f"{file} was deleted or replaced while it was open: "
                     "put the original back before anything is released"
                 )
+        if self._inodes:
+            with contextlib.suppress(OSError):  # it is there, as seen above
+                refuse_other_names(self.path)
 
     def _explained(self, error: Exception) -> LedgerError:
         code = _primary_code(error)
@@ -279,6 +299,34 @@ def refuse_left_log(path: str) -> None:
             "the file back beside its log. If it was moved away, move the log after it; if it is lost, move the log "
             "away, and keep it"
         )
+
+
+def refuse_other_names(path: str) -> None:
+    """Raise `LedgerError` where a file has more than one name (hard links): each would have a log of its own.
+
+    What is charged under one name is not seen under the other, so a limit could be spent once under each.
+    """
+    status = os.stat(path)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+        raise LedgerError(
+            f"{path} is one of {status.st_nlink} names of the same file (hard links), and what is charged under one is "
+            "not seen under the other: remove the other names, or use symbolic links. Nothing was charged"
+        )
+
+
+def refuse_mounted(path: str) -> None:
+    """Raise `LedgerError` where one file is mounted, as into a container: its log stays outside of what is mounted.
+
+    So a container that is killed takes its last charges with it, and two do not see each other's.
+    """
+    file = re.sub(r"[\\\s]", lambda found: f"\\{ord(found[0]):03o}", os.path.realpath(path))
+    with contextlib.suppress(OSError):  # systems other than Linux have no such list
+        lines = Path(_MOUNTS).read_text(errors="surrogateescape").split("\n")
+        if any(line.split(" ")[4:5] == [file] for line in lines):
+            raise LedgerError(
+                f"{path} is mounted as a single file, without its write-ahead log, so that charges would be lost: "
+                "mount the directory that it is in. Nothing was charged"
+            )
 
 
 def _size(path: str) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from dpdist.errors import Forgotten, LedgerError
 from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.ledger.accounts import check_is_here
-from dpdist.privacy.ledger.heads import Head, advance, check_head, read_head
+from dpdist.privacy.ledger.heads import advance
 from dpdist.privacy.ledger.journal import AnyJournal, Journal, ReleasedValues, RunJournal
 from dpdist.privacy.ledger.reader import LedgerReader
 from dpdist.privacy.ledger.records import (
@@ -43,21 +43,10 @@ from dpdist.privacy.tracebacks import forgetful
 class LedgerWriter(LedgerReader):
     """The part of `dpdist.privacy.ledger.ledger.Ledger` that runs use which are charged already."""
 
-    _seen: Head | None
-
     def _write(self, work: Callable[[Transaction], Result]) -> Result:
         """Let `work` change the ledger, unless it has forgotten what this object saw."""
         result, self._seen = self._db.write(lambda db: self._not_taken_back(db, work))
         return result
-
-    def _not_taken_back(self, db: Transaction, work: Callable[[Transaction], Result]) -> tuple[Result, Head]:
-        """Do `work`, and say where the ledger stands then; a ledger that has forgotten what was seen is refused.
-
-        A database can be taken back while it is in use: a server fails over to a copy that lags behind.
-        """
-        if self._seen is not None:
-            check_head(db, self.path, self._seen, "this process")
-        return work(db), read_head(db)
 
     def record_release(
         self,
@@ -105,6 +94,7 @@ class LedgerWriter(LedgerReader):
             if not run:
                 raise LedgerError(f"run {run_id!r} has not been charged: call open_run before its first release")
             check_is_here(db, run_record(run).account, self.path)
+            check_may_go_on(db, run_record(run))
             on_file = [ReleaseRecord(*row) for row in db.execute(RELEASE, (release_id, run_id, index))]
             if len(on_file) == 1 and same_release(on_file[0], new):
                 check_uncommitted(db, on_file[0])
@@ -194,7 +184,7 @@ class LedgerWriter(LedgerReader):
             check_journal(db, record, name)
             return record
 
-        record, self._seen = self._db.read(lambda db: self._not_taken_back(db, checked))
+        record = self._look(checked)
         if record is None:
             return False
         if record.journal is None:

@@ -194,6 +194,7 @@ class Model:
                 if not charged:
                     charged = True
                     self._charge(life, run, plan)
+                    self._check(life, run)
                     yield index, "charged"
                     self._tell_everybody(life, run)
                     yield index, "told"
@@ -215,10 +216,7 @@ class Model:
         if record.early and record.mark is None and run not in book.runs:
             raise Refused("refused")
         kept = self.journal()
-        witnesses = [record.mark, self.note and self.note.mark]
-        witnesses += [kept.marks.get(book.at.ledger)] if self.apart else []
-        if any(mark is not None and mark.token not in book.tokens for mark in witnesses):
-            raise Refused("refused")
+        self._ask(life)
         if self.apart and not book.runs and set(kept.marks) - {book.at.ledger}:
             raise Refused("refused")
         if run in book.runs:
@@ -236,6 +234,15 @@ class Model:
         life.told = record.mark.number if record.mark is not None else -1
         kept.epochs[run] = life.epoch = kept.epochs.get(run, 0) + 1
 
+    def _ask(self, life: Life) -> None:
+        """Everybody must have seen nothing else than what the ledger has."""
+        book = self.book
+        assert book is not None
+        witnesses = [life.record.mark, self.note and self.note.mark]
+        witnesses += [self.journal().marks.get(book.at.ledger)] if self.apart else []
+        if any(mark is not None and mark.token not in book.tokens for mark in witnesses):
+            raise Refused("refused")
+
     def _write(self, life: Life) -> Book:
         """The ledger, which must not have forgotten what this process saw."""
         book = self.book
@@ -245,6 +252,7 @@ class Model:
         return book
 
     def _charge(self, life: Life, run: str, plan: str) -> None:
+        self._ask(life)
         book = self._write(life)
         if run not in book.runs:
             book.runs[run] = Paid(self.journal().name, plan, self.version)

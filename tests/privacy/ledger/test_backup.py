@@ -25,7 +25,7 @@ from click.testing import CliRunner, Result
 from dpdist import Budget, Dataset, Ledger, LogisticRegression, Neighbours
 from dpdist.central import GradientDescent
 from dpdist.cli import main
-from dpdist.errors import BudgetExceeded, Forgotten, LedgerError
+from dpdist.errors import BudgetExceeded, DpdistError, Forgotten, LedgerError
 from dpdist.jobs.job import load_job
 from dpdist.jobs.run import run_job
 from dpdist.privacy.accounting.charge import Charge
@@ -408,6 +408,28 @@ def test_a_restore_replaces_no_ledger(place):
     assert "may know of charges that the copy does not" in refused and spent("d") == 1.0
 
 
+def test_a_ledger_that_was_made_while_a_copy_was_put_back_stays(folder, monkeypatch):
+    """Renamed over it, the copy would be mixed with its write-ahead log, and both would be forgotten."""
+    with contextlib.closing(Ledger("ledger.sqlite")) as ledger:
+        ledger.open_run("d", "a", "p", Charge(0.5))
+    backup_of, real = ("ledger.sqlite", "copy.sqlite"), copies.recall
+    copies.back_up(*backup_of)
+    Path("ledger.sqlite").unlink()
+
+    def meanwhile(*what):
+        live = Ledger("ledger.sqlite")
+        live.open_run("e", "b", "p", Charge(0.25))
+        monkeypatch.setattr(copies, "recall", real)
+        return real(*what)
+
+    monkeypatch.setattr(copies, "recall", meanwhile)
+    with pytest.raises(LedgerError, match=r"something was made at ledger\.sqlite meanwhile"):
+        copies.put_back("copy.sqlite", "ledger.sqlite", [], "ann")
+    with contextlib.closing(Ledger("ledger.sqlite")) as ledger:
+        assert ledger.spent("e").epsilon == 0.25
+    assert not list(folder.glob("*unfinished*"))
+
+
 def charge_and_die(path: str) -> None:
     ledger = Ledger(path)
     for i in range(5):
@@ -580,6 +602,46 @@ def test_a_receipt_that_contradicts_the_copy_is_refused(folder, other):
         copies.put_back("copy.sqlite", "new.sqlite", [Memory("the run", (head,), {"r": {**receipt, **other}})], "ann")
     assert not list(folder.glob("new.sqlite*"))
     assert copies.put_back("copy.sqlite", "new.sqlite", [Memory("the run", (head,), {"r": receipt})], "ann").runs == ()
+
+
+@pytest.mark.parametrize("other", [{"epsilon": 1e-6}, {"digest": "q"}, {"dataset_id": "e"}])
+@pytest.mark.parametrize("changed_is", ["first", "last"])
+def test_receipts_that_contradict_each_other_are_refused(folder, other, changed_is):
+    """Somebody has made a charge small in the record of a run, and the journal knows better."""
+    with contextlib.closing(Ledger("ledger.sqlite")) as ledger:
+        copies.back_up("ledger.sqlite", "copy.sqlite")
+        ledger.open_run("d", "r", "p", Charge(0.5))
+        head, receipt = ledger.head(), ledger.receipt("r")
+    memories = [Memory(by, (head,), {"r": what}) for by, what in (("x", {**receipt, **other}), ("y", receipt))]
+    with pytest.raises(LedgerError, match="remember different charges, plans or datasets of the run 'r'"):
+        copies.put_back("copy.sqlite", "new.sqlite", memories[:: 1 if changed_is == "first" else -1], "ann")
+    assert not list(folder.glob("new.sqlite*"))
+
+
+@pytest.mark.parametrize("changed", [{"mu": 1e200}, {"group_size": 2**70}, {"fold": 2**70, "split": "s"}])
+def test_a_receipt_that_no_ledger_can_keep_is_one_error(folder, changed):
+    with contextlib.closing(Ledger("ledger.sqlite")) as ledger:
+        ledger.open_run("d", "r", "p", Charge(0.5))
+        head, receipt = ledger.head(), ledger.receipt("r")
+    other = {**receipt, "run_id": "s", **changed}
+    later = Head(head.ledger, head.number + 1, "x")
+    with pytest.raises(DpdistError):
+        copies.put_back(None, "ledger.sqlite", [Memory("the run", (later,), {"s": other})], "ann")
+    with contextlib.closing(Ledger("ledger.sqlite")) as ledger:
+        assert [run.run_id for run in ledger.history("d")] == ["r"]
+
+
+def test_a_ledger_goes_on_from_the_largest_number_that_is_believed(folder):
+    with contextlib.closing(Ledger("ledger.sqlite")) as ledger:
+        ledger.open_run("d", "r", "p", Charge(0.5))
+        believed = Head.from_dict({"ledger": ledger.id, "number": 2**62, "token": "x"})
+    with pytest.raises(ValueError, match="a head has a number"):
+        Head.from_dict({"ledger": believed.ledger, "number": 2**62 + 1, "token": "x"})
+    copies.put_back(None, "ledger.sqlite", [Memory("the run", (believed,))], "ann")
+    with contextlib.closing(Ledger("ledger.sqlite")) as ledger:
+        for run_id in "stu":
+            ledger.open_run("d", run_id, "p", Charge(0.5))
+        assert ledger.head().number > 2**62
 
 
 @pytest.mark.parametrize("mu_squared", [Fraction(1, 7), None])

@@ -6,6 +6,7 @@ import contextlib
 import json
 import secrets
 import shutil
+import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 from dpdist import Dataset
 from dpdist.engine.memory import DatasetMemory, noted_head
-from dpdist.errors import LedgerError
+from dpdist.errors import Fenced, Forgotten, LedgerError
 from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.accounting.totals import decoded
 from dpdist.privacy.budget import Budget
@@ -24,8 +25,10 @@ from dpdist.privacy.ledger.journal import AnyJournal, Journal
 from dpdist.privacy.ledger.ledger import Ledger
 from dpdist.privacy.ledger.object_journal import ObjectJournal
 from dpdist.privacy.ledger.paid_run import PaidRun
+from dpdist.privacy.ledger.recall import Memory, recall
 from dpdist.runs.directory import RunDirectory
 from tests.postgres import PostgresServer
+from tests.privacy.ledger.recovery_databases import take_back
 from tests.s3 import BUCKET
 
 
@@ -154,6 +157,82 @@ def test_a_value_whose_commitment_was_not_told_is_told_by_whoever_uses_it(tmp_pa
         shutil.copyfile(f"{file}.copy", file)
     with pytest.raises(LedgerError, match=r"is older than what the run in .* remembers"), going_on() as (_, run):
         run.announce(*announced)
+
+
+@pytest.mark.parametrize("when", ["between opening and asking", "between value and record", "while it waits"])
+def test_a_ledger_that_is_taken_back_while_a_run_looks_at_it_is_refused(tmp_path: Path, when: str) -> None:
+    """Also where others have written to it since, and its newest head is newer than what was seen."""
+    path, kept = tmp_path / "l.sqlite", tmp_path / "kept.sqlite"
+    announced = ("r/0", 0, "sum", "Gaussian", 1.0, 1.0, "gaussian 1")
+
+    def keep() -> None:
+        with contextlib.closing(sqlite3.connect(path)) as live, contextlib.closing(sqlite3.connect(kept)) as copy:
+            live.backup(copy)
+
+    def taken_back() -> None:
+        take_back(path, kept.read_bytes())
+        for name in "xyz":
+            charged(path, name)
+
+    with contextlib.closing(Ledger(path)) as ledger:
+        asked = {"asked": {}, "budget": {"ledger": None, "journal": None}}
+        place = RunDirectory(f"{tmp_path}/out", asked, resume=True)
+        run = PaidRun(ledger, ledger.journal, "d", place.run_id, witnesses=[place])
+        if when == "between opening and asking":
+            charged(path, "a")
+            keep()
+            seen = charged(path, "b")
+            ledger.check_remembered(seen, "the dataset rows.zarr")
+            taken_back()
+            with pytest.raises(Forgotten, match="this process remembers"):
+                run.open("plan", Charge(0.5))
+            return
+        run.open("plan", Charge(0.5))
+        run.charge("label")
+        run.announce(*announced)
+        keep()
+        known = place.head
+        if when == "between value and record":
+            tell = run._tell
+            run._tell = lambda *what: (taken_back(), tell(*what))  # type: ignore[method-assign, func-returns-value]
+            with pytest.raises(Forgotten, match="this process remembers"):
+                run.commit("r/0", np.ones(1))
+        else:
+            run.commit("r/0", np.ones(1))
+            known = place.head
+            taken_back()
+            with pytest.raises(Forgotten, match="this process remembers"):
+                ledger.head()
+        assert place.head == known
+
+
+def test_who_was_taken_over_does_not_write_over_what_the_newer_one_has_told(tmp_path: Path) -> None:
+    """Both loaded rows, and the newer one was done first."""
+    asked = {"asked": {}, "budget": {"ledger": None, "journal": None}}
+    with contextlib.ExitStack() as opened:
+        both = []
+        for _ in range(2):
+            ledger = opened.enter_context(contextlib.closing(Ledger(tmp_path / "l.sqlite")))
+            place = RunDirectory(f"{tmp_path}/out", asked, resume=True)
+            both.append((PaidRun(ledger, ledger.journal, "d", place.run_id, witnesses=[place]), place))
+            both[-1][0].open("plan", Charge(0.5))
+        (old, _), (new, place) = both
+        new.charge("label")
+        place.finish({**place._record, "status": "done"}, {})
+        with pytest.raises(Fenced, match="taken over by a newer process"):
+            old.charge("label")
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["status"] == "done"
+
+
+def test_a_run_that_is_open_while_its_ledger_is_restored_goes_on_no_more(tmp_path: Path) -> None:
+    with contextlib.closing(Ledger(tmp_path / "l.sqlite")) as ledger:
+        run = PaidRun(ledger, ledger.journal, "d", "r")
+        run.open("plan", Charge(0.5))
+        run.charge("label")
+        missed = Memory("a journal", (Head(ledger.id, 1000, "x"),))
+        ledger._db.write(lambda db: recall(db, ledger.path, [missed], "ann"))
+        with pytest.raises(Forgotten, match="charged before the ledger was restored"):
+            run.announce("r/0", 0, "sum", "Gaussian", 1.0, 1.0, "gaussian 1")
 
 
 @pytest.fixture(params=["file", "bucket"])

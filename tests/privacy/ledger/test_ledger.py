@@ -417,6 +417,18 @@ def test_the_id_of_a_dataset_that_shares_an_account_is_not_taken_for_an_account(
         assert ledger.spent("shared").epsilon == 0.25
 
 
+def test_a_limit_on_the_id_of_a_dataset_is_not_passed_by_in_another_account() -> None:
+    with contextlib.closing(Ledger(":memory:")) as ledger:
+        ledger.set_limit("a", Budget(1.0))
+        with pytest.raises(LedgerError, match=r"a limit was set on 'a'.*'survey', which has none: set it on"):
+            ledger.open_run("a", "first", "p", Charge(50.0), account="survey")
+        assert ledger.is_empty()
+        ledger.set_limit("survey", Budget(2.0))
+        with pytest.raises(BudgetExceeded):
+            ledger.open_run("a", "first", "p", Charge(50.0), account="survey")
+        ledger.open_run("a", "first", "p", Charge(2.0), account="survey")
+
+
 @pytest.mark.parametrize("address", ["s3://bucket/ledger", "mysql://ann:secret@host/budgets", "file:///srv/ledger"])
 def test_an_address_of_what_keeps_no_ledger_makes_no_directory(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -548,6 +560,84 @@ def test_a_ledger_that_is_overwritten_by_a_copy_while_open_takes_no_charge(tmp_p
         path.write_bytes(copy)
         with pytest.raises(LedgerError, match=r"l\.sqlite-wal was deleted or replaced"):
             ledger.open_run("d", "s", "p", Charge(1.0))
+
+
+def test_a_file_with_two_names_takes_no_charge(tmp_path: Path) -> None:
+    """Each name would have a log of its own, and the limit would be there for each."""
+    path, other = tmp_path / "l.sqlite", tmp_path / "other.sqlite"
+    ledger = Ledger(path)
+    ledger.set_limit("d", Budget(1.0))
+    other.hardlink_to(path)
+    for refused in (lambda: Ledger(other), lambda: Ledger(path), lambda: ledger.open_run("d", "r", "p", Charge(1.0))):
+        with pytest.raises(LedgerError, match="one of 2 names of the same file"):
+            refused()
+    assert {file.name for file in tmp_path.glob("other*")} == {"other.sqlite"}
+    other.unlink()
+    other.symlink_to(path)
+    ledger.open_run("d", "r", "p", Charge(1.0))
+    with PROCESSES.Pool(1) as elsewhere, pytest.raises(BudgetExceeded):
+        elsewhere.apply(charge_once, (str(other),))
+
+
+def test_a_file_that_is_mounted_without_its_log_takes_no_charge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Linux lists it: who runs tests may not mount anything."""
+    mounts, folder = tmp_path / "mountinfo", tmp_path / "a b"
+    folder.mkdir()
+    line = "29 22 254:0 /srv {} rw,relatime shared:1 - ext4 /dev/vda rw\n"
+    monkeypatch.setattr(sqlite, "_MOUNTS", str(mounts))
+    shown = str(folder).replace(" ", "\\040")
+    mounts.write_text(line.format("/") + line.format(shown))
+    with contextlib.closing(Ledger(folder / "l.sqlite")) as ledger:  # mounted with its directory
+        ledger.open_run("d", "r", "p", Charge(1.0))
+    mounts.write_text(line.format("/") + line.format(f"{shown}/l.sqlite"))
+    (tmp_path / "link").symlink_to(folder)
+    for place in (folder, tmp_path / "link"):
+        with pytest.raises(LedgerError, match="mounted as a single file"):
+            Ledger(place / "l.sqlite")
+    assert [file.name for file in folder.iterdir()] == ["l.sqlite"]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "CREATE TRIGGER cheaper AFTER INSERT ON dpdist_runs BEGIN UPDATE dpdist_runs SET epsilon = 1e-9; END",
+        "CREATE VIEW dpdist_lists AS SELECT * FROM dpdist_limits",
+    ],
+)
+def test_a_file_that_changes_what_is_written_is_refused(tmp_path: Path, made: str) -> None:
+    path = tmp_path / "l.sqlite"
+    Ledger(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(made)
+    for opened in (Ledger, Ledger.existing):
+        with pytest.raises(LedgerError, match="a trigger or a view that dpdist did not make"):
+            opened(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE dpdist_ledger_version SET version = 'x'",
+        "DELETE FROM dpdist_ledger_version",
+        "UPDATE dpdist_limits SET number = 'x'",
+        f"UPDATE dpdist_runs SET total = '{'[' * 100_000}'",
+    ],
+)
+def test_what_cannot_have_been_written_is_one_error(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "l.sqlite"
+    with contextlib.closing(Ledger(path)) as ledger:
+        ledger.set_limit("d", Budget(2.0))
+        ledger.open_run("d", "r", "p", Charge(1.0))
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(change)
+    with pytest.raises(LedgerError, match="damaged"):
+        Ledger(path).set_limit("d", Budget(3.0))
+
+
+def charge_once(path: str) -> None:
+    Ledger(path).open_run("d", "s", "p", Charge(1.0))
 
 
 def test_a_closed_ledger_says_so() -> None:

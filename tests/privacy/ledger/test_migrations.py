@@ -282,3 +282,16 @@ def test_such_an_account_may_use_what_the_owner_has_migrated(runner, postgres_se
         account.journal.open("s").put("s/0", np.ones(2))
         account.journal.remember(account.head())
         assert account.journal.remembered(account.id) == account.head()
+
+
+def test_an_account_that_is_shown_some_of_the_runs_only_is_refused(runner, postgres_server):
+    """It would not see what others have spent, and the limit would be there for each."""
+    with contextlib.closing(Ledger(postgres_server.address)) as owner:
+        owner.set_limit("limited", Budget(1.0))
+        owner.open_run("limited", "of the owner", "p", Charge(1.0))
+        with psycopg.connect(postgres_server.address, autocommit=True) as connection:
+            connection.execute("ALTER TABLE dpdist_runs ENABLE ROW LEVEL SECURITY")
+            connection.execute("CREATE POLICY own ON dpdist_runs USING (user_name = 'the runner')")
+        with contextlib.closing(Ledger(runner)) as account, pytest.raises(LedgerError, match="row-level security"):
+            account.open_run("limited", "s", "p", Charge(1.0), user="the runner")
+        assert owner.spent("limited").epsilon == 1.0

@@ -246,6 +246,25 @@ def test_two_copies_of_a_ledger_are_noticed_by_whoever_is_charged_in_both(place,
             charge(ledgers[0], "b")
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_two_copies_of_a_ledger_that_are_charged_at_once_are_noticed_before_anything_is_drawn(place, apart, tmp_path):
+    """By whoever both were going to tell: a dataset that is limited, or the journal that both have."""
+    with made(place, apart=False, limited=not apart) as world, contextlib.ExitStack() as opened:
+        if apart:
+            Ledger(world.ledger).close()
+        waiting = []
+        for name, path in (("first", world.ledger), ("second", world.copied())):
+            ledger = opened.enter_context(contextlib.closing(Ledger(path, journal=tmp_path / "j" if apart else None)))
+            data = Dataset.open(world.rows)
+            waiting.append(PaidRun(ledger, ledger.journal, "d", name, witnesses=[DatasetMemory(data, "d", ledger)]))
+        for run in waiting:
+            run.open("plan", Charge(0.5))
+        waiting[0].charge("1 x sum")
+        with pytest.raises(Forgotten, match="journal .* remembers" if apart else r"the dataset .* remembers"):
+            waiting[1].charge("1 x sum")
+        assert ledger.is_empty()
+
+
 def every_loss(world: World, limited: bool, some_of_all: int = 1) -> int:
     """Whatever is lost or restored, each alone and together, and then a new run, the one that was cut off, all runs.
 
