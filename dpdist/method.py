@@ -43,6 +43,27 @@ Vector = NDArray[np.float64]
 C = TypeVar("C", bound="Choice")
 
 
+@dataclass(frozen=True)
+class Expected:
+    """The error to expect of a fit, from public numbers: a range over what is not public.
+
+    Attributes
+    ----------
+    low, typical, high : float
+    unknown : str
+        What makes the range wide, more than anything else.
+    least_share, typical_share : float
+        The error relative to what ignoring the data costs, in the most favourable case and in a middle one.
+    """
+
+    low: float
+    typical: float
+    high: float
+    unknown: str
+    least_share: float
+    typical_share: float
+
+
 UNNAMED: Mapping[str, Any] = MappingProxyType({"named": False})
 """Metadata of a field that the id of the dataset stands for."""
 
@@ -230,6 +251,10 @@ class Method(Choice, ABC):
 
     def expected_error(self, plan: Plan) -> float | None:
         """What to expect from public numbers; None where no formula is known."""
+        return None
+
+    def expected(self, plan: Plan) -> Expected | None:
+        """A range that does not rest on assumptions about the rows; None where none is known."""
         return None
 
     def warnings(self) -> Sequence[str]:

@@ -29,8 +29,9 @@ def command(job: str, settings: tuple[str, ...], n_rows: int | None, n_features:
     In the local model the noise is that of the report of one user, and the standard error that of a coordinate of
     their mean (a frequency), at the worst records that users can have.
 
-    Where the method has a formula, the error to expect is predicted; if it would be no better than ignoring the data,
-    the number of rows or the epsilon is shown that it would take. 'dpdist run --dry-run' adds what the ledger would
+    Where the method has a formula, the error to expect is predicted, as a range if it depends much on what is not
+    public; if it would be no better than ignoring the data, the number of rows or the epsilon is shown that it would
+    take. 'dpdist run --dry-run' adds what the ledger would
     say and how much memory the workers need.
 
     The suggested partitions and workers, and the times, come from a cost model with constants that were measured on
@@ -64,7 +65,10 @@ def as_text(record: dict[str, Any]) -> str:
     if (outlook := record["outlook"]) is not None and outlook["predicted_error"] is not None:
         trivial = outlook["trivial_error"]
         against = "" if trivial is None else f"; ignoring the data: at most {trivial:.3g}"
-        lines += ["", *wrapped(f"Predicted error {outlook['predicted_error']:.3g}{against} ({outlook['what']}).")]
+        error = f"{outlook['predicted_error']:.3g}"
+        if outlook["low"] is not None:
+            error = f"{outlook['low']:.2g} to {outlook['high']:.2g}; {outlook['unknown']} makes it wide"
+        lines += ["", *wrapped(f"Predicted error {error}{against} ({outlook['what']}).")]
     lines += [line for text in (outlook or {}).get("warnings", ()) for line in wrapped(f"Warning: {text}.")]
     return "\n".join(lines)
 

@@ -25,12 +25,12 @@ from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import ChoosesObjects
 from dpdist.estimators.computation import computation_of
 from dpdist.estimators.inputs import as_dataset
-from dpdist.estimators.outlook import Outlook, outlook
+from dpdist.estimators.outlook import Outlook, outlook, outlook_of_range
 from dpdist.estimators.parameters import check_count
 from dpdist.estimators.representation import ReadableFit
 from dpdist.estimators.row_maps import features, targets
 from dpdist.estimators.unread import refuse_unread
-from dpdist.method import Line, Method, Noted, Oracle, Public, noting
+from dpdist.method import Expected, Line, Method, Noted, Oracle, Public, noting
 from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.audit.worst_neighbours import FAR_LABEL, Pair, labelled_rows, opposite_rows
@@ -112,11 +112,13 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
     def outlook(self, n_rows: int, n_features: int, units: Units = ROWS) -> Outlook:
         """What to expect of a fit: predicted from public numbers, and what it would take where that is bad."""
         first = self._method_for(n_rows, n_features, units)
+        ranged = self._outlook_of_range(first)
+        if ranged is not None:
+            return ranged
         public = first.public
 
         def predict(n: int, epsilon: float) -> float | None:
-            other = self._decided(replace(public, n_rows=n, budget=replace(public.budget, epsilon=epsilon)))
-            alike = other.one_row_each()
+            alike = self._other(first, n, epsilon)
             return alike.expected_error(_plan(alike, alike.lines()))
 
         found = outlook(
@@ -172,6 +174,36 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
         """What ignoring the data has of the error that the method predicts; None where that is not public."""
         return None
 
+    def _advice(self, method: Method) -> Sequence[str]:
+        """What would be better than a method that was asked for, from public numbers."""
+        return ()
+
+    def _outlook_of_range(self, first: Method) -> Outlook | None:
+        """The outlook of a method that knows a range, None for others: `fit` shows its warnings as well."""
+        alike = first.one_row_each()
+        now = alike.expected(_plan(alike, alike.lines()))
+        if now is None:
+            return None
+        public = first.public
+
+        def expect(n: int, epsilon: float) -> Expected:
+            if (n, epsilon) == (public.n_rows, public.budget.epsilon):
+                return now
+            alike = self._other(first, n, epsilon)
+            found = alike.expected(_plan(alike, alike.lines()))
+            if found is None:
+                raise BudgetError(f"no range is known of solver={alike.name!r}")
+            return found
+
+        trivial, epsilon = self._trivial_error(first), public.budget.epsilon
+        found = outlook_of_range(expect, trivial, public.n_rows, epsilon, first.budget.delta)
+        return replace(found, warnings=(*found.warnings, *first.warnings(), *self._advice(first)))
+
+    def _other(self, first: Method, n: int, epsilon: float) -> Method:
+        """The method that a fit of so many rows and that epsilon would use, as for one row of each unit."""
+        public = first.public
+        return self._decided(replace(public, n_rows=n, budget=replace(public.budget, epsilon=epsilon))).one_row_each()
+
     # -- the run of a fit -------------------------------------------------------------------------------------------
 
     def _fit(self, X: Any, y: Any, **beside: Any) -> Self:
@@ -180,7 +212,8 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
         arrays = self._prepare(dataset)
         method = self._method(dataset.n_rows, self.n_features_in_, dataset.schema.units, **beside)
         method.budget.warn_if_delta_is_large(method.public.n_rows)
-        for warning in method.warnings():
+        foretold = self._outlook_of_range(method)
+        for warning in method.warnings() if foretold is None else foretold.warnings:
             warn_caller(warning)
         with self._run(dataset, arrays, method) as oracle:
             fitted = method.solve(oracle)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpdist.errors import BudgetError
+from dpdist.method import Expected
 from dpdist.privacy.accounting.closed_forms import gdp_epsilon, gdp_mu
 
 MOST_ROWS = 1e15
 MOST_EPSILON = 1e4
+HOPELESS = 0.9
+"""Part of the error of ignoring the data that a fit has to save a tenth of, on the rows that suit it best."""
+EXCESS = (
+    "expected excess of the mean loss over the best fit, from noise and from what is left to optimise, whatever the "
+    "spectrum, the lengths and the predictors of the rows"
+)
 PRECISION = 0.01
 """How far above the smallest sufficient number the one that is found may lie, relative to it."""
 
@@ -22,7 +29,8 @@ class Outlook:
     Attributes
     ----------
     predicted_error : float or None
-        Expected error that is due to the noise; None where the method has no formula.
+        Expected error, in the middle of the range where there is one, else what is due to the noise alone; None where
+        the method has no formula.
     trivial_error : float or None
         What the predictor that ignores the data can have at most; None where that depends on the scale of the labels.
     what : str
@@ -32,6 +40,10 @@ class Outlook:
     epsilon_needed : float or None
         The same for epsilon, with the rows there are.
     warnings : tuple of str
+    low, high : float or None
+        The range of the error over what is not public.
+    unknown : str
+        What makes it wide, more than anything else.
     """
 
     predicted_error: float | None
@@ -40,12 +52,41 @@ class Outlook:
     n_needed: int | None = None
     epsilon_needed: float | None = None
     warnings: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    unknown: str = ""
 
     def __str__(self) -> str:
         if self.predicted_error is None:
             return "no formula predicts the error of this method"
         trivial = "" if self.trivial_error is None else f" (trivial: at most {self.trivial_error:.3g})"
-        return "\n".join([f"predicted error {self.predicted_error:.3g}{trivial}: {self.what}", *self.warnings])
+        return "\n".join([f"predicted error {self.shown}{trivial}: {self.what}", *self.warnings])
+
+    @property
+    def shown(self) -> str:
+        """The range, or the number where there is none."""
+        if self.low is None:
+            return f"{self.predicted_error:.3g}"
+        return f"{self.low:.2g} to {self.high:.2g} (what makes it wide: {self.unknown})"
+
+
+def outlook_of_range(
+    expect: Callable[[int, float], Expected], trivial_error: float | None, n_rows: int, epsilon: float, delta: float
+) -> Outlook:
+    """The range, and what it would take where even its favourable end is no better than ignoring the data.
+
+    Enough is what halves the error of ignoring the data in a middle case.
+    """
+    now = expect(n_rows, epsilon)
+    found = Outlook(now.typical, trivial_error, EXCESS, low=now.low, high=now.high, unknown=now.unknown)
+    if now.least_share < HOPELESS:
+        return found
+    n_needed, epsilon_needed = _needed(
+        lambda n, epsilon: expect(n, epsilon).typical_share, now.typical_share, 1.0, n_rows, epsilon, delta
+    )
+    said = "even on rows that suit it this fit is expected to be no better than ignoring the data"
+    warning = f"{said}{_advice(n_needed, epsilon_needed)}"
+    return replace(found, n_needed=n_needed, epsilon_needed=epsilon_needed, warnings=(warning,))
 
 
 def outlook(
@@ -76,6 +117,21 @@ def outlook(
     if predicted is None or trivial_error is None or predicted < trivial_error:
         return Outlook(predicted, trivial_error, what)
 
+    n_needed, epsilon_needed = _needed(predict, predicted, trivial_error, n_rows, epsilon, delta)
+    warning = f"the noise alone would make this worse than ignoring the data{_advice(n_needed, epsilon_needed)}"
+    return Outlook(predicted, trivial_error, what, n_needed, epsilon_needed, (warning,))
+
+
+def _needed(
+    predict: Callable[[int, float], float | None],
+    predicted: float,
+    trivial_error: float,
+    n_rows: int,
+    epsilon: float,
+    delta: float,
+) -> tuple[int | None, float | None]:
+    """Rows, and epsilon, at which half of the trivial error is predicted."""
+
     def excess(n: float, epsilon: float) -> float:
         try:
             error = predict(math.ceil(n), epsilon)
@@ -93,12 +149,13 @@ def outlook(
     rows = _smallest(lambda n: excess(n, epsilon), n_rows, now, MOST_ROWS)
     more = _smallest(lambda mu: excess(n_rows, epsilon_of(mu)), mu_of(epsilon), now, mu_of(MOST_EPSILON))
     n_needed = None if rows is None else math.ceil(float(f"{rows:.2g}"))
-    epsilon_needed = None if more is None else float(f"{epsilon_of(more):.2g}")
+    return n_needed, None if more is None else float(f"{epsilon_of(more):.2g}")
+
+
+def _advice(n_needed: int | None, epsilon_needed: float | None) -> str:
     ways = [] if n_needed is None else [f"n_rows >= {n_needed:,}"]
     ways += [] if epsilon_needed is None else [f"epsilon >= {epsilon_needed:g}"]
-    advice = f": take {' or '.join(ways)}" if ways else ""
-    warning = f"the noise alone would make this worse than ignoring the data{advice}"
-    return Outlook(predicted, trivial_error, what, n_needed, epsilon_needed, (warning,))
+    return f": take {' or '.join(ways)}" if ways else ""
 
 
 def _smallest(excess: Callable[[float], float], start: float, at_start: float, limit: float) -> float | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from dpdist.central.linear.bounding import All, ClipCoordinate, ClipLabel, ClipNorm, ClipResidual, Shrink
 from dpdist.central.linear.frank_wolfe import FrankWolfe
@@ -12,12 +15,15 @@ from dpdist.central.linear.heavy_tailed import GradientDescent
 from dpdist.central.linear.linear_method import LinearMethod, Problem
 from dpdist.central.linear.mirror import AcceleratedMirror, MirrorDescent
 from dpdist.central.linear.newton import Newton, newton_can
+from dpdist.central.linear.normal_rows import remembered
 from dpdist.central.linear.perturbation import PerturbedObjective, PerturbedOutput
+from dpdist.central.linear.prediction import Prediction
 from dpdist.central.linear.sufficient_statistics import SufficientStatistics
 from dpdist.central.linear.variance_reduced import SVRG, Katyusha, SVRGPlusPlus
 from dpdist.constraints import L1Ball, Simplex
 from dpdist.errors import BudgetError, MissingBound
-from dpdist.method import by_name
+from dpdist.method import by_name, noting
+from dpdist.privacy.accounting.calibration import calibrate
 
 SOLVERS = by_name(
     GradientDescent, AcceleratedGradient, SVRG, SVRGPlusPlus, Katyusha, MirrorDescent, AcceleratedMirror, FrankWolfe,
@@ -25,17 +31,121 @@ SOLVERS = by_name(
 )  # fmt: skip
 """By name."""
 MOST_PASSES = 300
-"""Passes that ``solver="auto"`` spends on an exact minimiser; a smaller penalty would need more."""
+"""Passes that ``solver="auto"`` spends; an exact minimiser with a smaller penalty would need more."""
+LONGER = (30, 100, 250)
+"""Rounds of gradients that are compared with those by rule."""
+AS_GOOD = 1.05
+"""A prediction so many times the least one is as good as it: fewer passes decide."""
+CLEARLY = 3.0
+"""So many times smaller, an error is clearly better ..."""
+SMALL = 0.1
+"""... unless the larger one is below that part of the least that a fit can be worth."""
+NOTHING = 0.01
+"""Part of what a fit is worth that does not count."""
 
 
-def automatic(problem: Problem) -> LinearMethod:
+Stated = Callable[[LinearMethod], Problem]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A solver that could be taken, and the error to expect of it."""
+
+    solver: LinearMethod
+    passes: float
+    prediction: Prediction
+
+    @property
+    def shown(self) -> str:
+        """With its passes and its range."""
+        return f"{self.solver.name} in {self.passes:g} passes {_range(self.prediction)}"
+
+
+def automatic(problem: Problem, stated: Stated | None = None) -> LinearMethod:
     """The solver that ``"auto"`` takes, with its reason: from public numbers only.
 
-    One release of a minimiser with a random linear term is mostly the most accurate (excess objective 1.0e-4, plain
-    descent 4.7e-4 at 100 000 x 50, epsilon 1), but takes about ``20 sqrt(curvature/alpha)`` passes. Plain descent is
-    the better loop with noisy gradients where data are plenty; with few rows the accelerated one can be (excess
-    log-loss 0.0017 against 0.0057 at 20 000 x 20, epsilon 1).
+    Where a set, a gradient or the rows leave one kind of solver, that one. Else the one with the least predicted error
+    (`dpdist.central.linear.prediction`) among those that can be fitted, in at most `MOST_PASSES` passes: Newton steps,
+    one perturbed minimiser, gradients with and without momentum. ``stated`` gives each solver its problem: they
+    differ in what an open penalty is.
     """
+    for_one = _only_one(problem)
+    if for_one is not None:
+        return for_one
+    found = compared(problem, stated)
+    if not found:
+        return replace(GradientDescent(), reason="no error can be foreseen that would tell solvers apart")
+    best = _best(found)
+    others = "; ".join(each.shown for each in sorted(found, key=lambda each: each.prediction.typical))
+    what = "the least error that is expected of those compared, typical and range"
+    return replace(best.solver, reason=f"{what}: {others}")
+
+
+def compared(problem: Problem, stated: Stated | None) -> list[Candidate]:
+    """All solvers that can be fitted to the problem, the best number of rounds of each.
+
+    What they read of the problem does not count: only one of them is taken.
+    """
+
+    def candidates(*solvers: LinearMethod) -> list[Candidate]:
+        there = [_candidate(problem if stated is None else stated(solver), solver) for solver in solvers]
+        return [each for each in there if each is not None and each.passes <= MOST_PASSES]
+
+    with noting():
+        found = candidates(PerturbedObjective(), *([Newton()] if newton_can(problem) else []))
+        for kind in (GradientDescent, AcceleratedGradient):
+            if lengths := candidates(*(kind(n_rounds=n) for n in (None, *LONGER))):
+                found.append(_best(lengths))
+        return found
+
+
+def better(problem: Problem, stated: Stated, method: LinearMethod) -> str:
+    """What would be clearly better than a method that was asked for; empty if nothing is."""
+    plan = calibrate([line.item for line in method.lines()], problem.budget, problem.neighbours)
+    own = method.prediction(plan)
+    if own is None or _only_one(problem) is not None or not (found := compared(problem, stated)):
+        return ""
+    best = _best(found)
+    never_worse = bool(np.all(best.prediction.excess <= AS_GOOD * own.excess + NOTHING * own.gained))
+    if not never_worse or own.typical < max(CLEARLY * best.prediction.typical, SMALL * float(own.gained.min())):
+        return ""
+    solver = best.solver
+    named = repr(solver.name) if solver.n_rounds is None else f"{solver.tag}(n_rounds={solver.n_rounds})"
+    return (
+        f"solver={named} is expected to come clearly closer to the best fit, {_range(best.prediction)}, than "
+        f"solver={method.name!r} with {method.n_rounds} rounds, {_range(own)}"
+    )
+
+
+@remembered
+def _candidate(problem: Problem, solver: LinearMethod) -> Candidate | None:
+    alike = replace(problem, public=problem.public.one_row_each())
+    try:
+        if isinstance(solver, PerturbedObjective) and problem.public.units.max_rows > 1:
+            return None
+        decided = solver.decide(alike.public, alike)
+        plan = calibrate([line.item for line in decided.lines()], alike.budget, alike.neighbours)
+    except (BudgetError, MissingBound):
+        return None
+    assert isinstance(decided, LinearMethod)
+    prediction = decided.prediction(plan)
+    passes = sum(item.count * item.passes for item in plan.items) / problem.n_problems
+    return None if prediction is None else Candidate(solver, passes, prediction)
+
+
+def _range(prediction: Prediction) -> str:
+    expected = prediction.expected
+    return f"{expected.typical:.2g} ({expected.low:.1g} to {expected.high:.1g})"
+
+
+def _best(found: Sequence[Candidate]) -> Candidate:
+    least = min(each.prediction.typical for each in found)
+    as_good = [each for each in found if each.prediction.typical <= AS_GOOD * least]
+    return min(as_good, key=lambda each: each.passes)
+
+
+def _only_one(problem: Problem) -> LinearMethod | None:
+    """The solver that a set, a gradient or the rows leave."""
 
     def because(solver: LinearMethod, reason: str) -> LinearMethod:
         return replace(solver, reason=reason)
@@ -56,20 +166,9 @@ def automatic(problem: Problem) -> LinearMethod:
     asked = gradient if gradient is not None else ClipNorm()
     if not isinstance(asked, ClipNorm) or not isinstance(problem.rows, All):
         return because(GradientDescent(), f"gradient={asked.name!r} with rows={problem.rows.name!r}")
-    if asked.clip_norm is None and newton_can(problem):
-        return because(Newton(), "a matrix of the features is affordable, and Newton steps are weighed by their noise")
-    by_hand = asked.clip_norm is not None or problem.constraint is not None
-    if by_hand or problem.public.units.max_rows > 1:
-        return because(GradientDescent(), "clip, set or unit were chosen for it")
-    try:
-        passes = PerturbedObjective().decide(problem.public, problem).rounds
-    except (BudgetError, MissingBound):
-        return because(GradientDescent(), "the loss is not smooth and bounded, or the penalty is no ridge")
-    if passes > MOST_PASSES:
-        reason = f"the exact minimiser would take {passes} passes (a larger ridge penalty takes fewer)"
-        return because(GradientDescent(), reason)
-    reason = f"the ridge penalty lets {passes} passes find the exact minimiser, with the least noise"
-    return because(PerturbedObjective(), reason)
+    if asked.clip_norm is not None or problem.constraint is not None or problem.row_norm is None:
+        return because(GradientDescent(), "clip or set were chosen for it")
+    return None
 
 
 def _features_are_bounded(problem: Problem) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -25,7 +25,8 @@ from dpdist.central.linear.linear_method import (
     need_prox,
     reads,
 )
-from dpdist.constraints import largest_norm, proximal
+from dpdist.central.linear.normal_rows import Rows, descent, response
+from dpdist.constraints import ElasticNet, largest_norm, proximal
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS
@@ -125,13 +126,22 @@ class Smoothness:
         """An upper bound on the curvature."""
         return oracle.once("smoothness", lambda: self._of(oracle))
 
+    def foreseen(self, plan: Plan, rows: Rows) -> Vector:
+        """The bound that rows lead to."""
+        if not self.released:
+            return np.full(len(rows.moments), self.worst)
+        noise = plan["smoothness"].mechanism.noise_std(self.query.sensitivity(self.problem.neighbours))
+        return self._generous(self.problem.n_rows * rows.moments.max(axis=1), noise)
+
     def _of(self, oracle: Oracle) -> float:
         if not self.released:
             return self.worst
-        noisy = float(oracle.ask("smoothness")[0])
+        return float(self._generous(oracle.ask("smoothness")[0], oracle.noise_std))
+
+    def _generous(self, noisy: Any, noise: float) -> Any:
         # three standard deviations up: a step that is too long hurts more than one that is too short
-        generous = self.problem.loss.curvature_bound * (noisy + 3 * oracle.noise_std) / self.problem.n_rows
-        return min(max(generous, 1e-6 * self.worst), self.worst)
+        generous = self.problem.loss.curvature_bound * (noisy + 3 * noise) / self.problem.n_rows
+        return np.clip(generous, 1e-6 * self.worst, self.worst)
 
 
 @dataclass(frozen=True)
@@ -228,6 +238,36 @@ class ClippedDescent(LoopMethod):
         momentum = nesterov_momentum(step, problem.strong_convexity, self.rounds) if self.accelerated else 0.0
         prox = proximal(problem.proximal_penalty, problem.constraint, d)
         return drive(prox_gradient(first, prox, step, self.rounds, momentum, self.tail, pick), gradient)
+
+    def foreseen(self, plan: Plan, rows: Rows) -> Vector | None:
+        """Where a clip, a set or a penalty that is no ridge binds nobody knows; samples vary, and are not followed."""
+        problem = self.problem
+        ridge = problem.penalty is None or (isinstance(problem.penalty, ElasticNet) and problem.penalty.l1_ratio == 0)
+        plain = problem.constraint is None and ridge and self.start is None
+        if not plain or self.combine in ("random", "min-noisy") or self.rate is not None:
+            return None
+        noise = plan["gradient"].mechanism.noise_std(norm_gradient(problem).sensitivity(problem.neighbours))
+        step = np.full(len(rows.moments), self.step_size or 0.0)
+        if self.step_size is None:
+            step = 1 / self.smoothness.foreseen(plan, rows)
+        momentum = [nesterov_momentum(each, problem.strong_convexity, self.rounds) for each in step]
+        return descent(
+            rows,
+            response(problem.loss),
+            noise=noise / problem.n_rows,
+            step=step,
+            momentum=np.array(momentum) if self.accelerated else np.zeros(len(step)),
+            ridge=problem.strong_convexity,
+            rounds=self.rounds,
+            tail=math.ceil(self.tail * self.rounds),
+        )
+
+    @property
+    def label_size(self) -> float:
+        problem = self.problem
+        bound = problem.loss.derivative_bound
+        assert problem.row_norm is not None and isinstance(problem.gradient, ClipNorm)
+        return bound if math.isfinite(bound) else (problem.gradient.clip_norm or 1.0) / problem.row_norm
 
     def expected_error(self, plan: Plan) -> float | None:
         """Excess that is due to the noise, for rows that are equally long in all directions.

@@ -7,6 +7,7 @@ where to begin.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,12 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.central.linear.bounding import All, Gradient, Rows
+from dpdist.central.linear.normal_rows import Rows as Cases
+from dpdist.central.linear.normal_rows import response
+from dpdist.central.linear.prediction import Prediction, predicted, rows_before_a_fit
 from dpdist.constraints import Constraint, ElasticNet, Penalty, SmoothPenalty, is_proximal, is_smooth
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS, check_bound, check_count, public_vector
 from dpdist.identity import ADDED
 from dpdist.losses import Loss
-from dpdist.method import DECIDED, Method, Noted, Oracle, Public
+from dpdist.method import DECIDED, Expected, Method, Noted, Oracle, Public
+from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.budget import Budget, Neighbours
 
 Vector = NDArray[np.float64]
@@ -159,6 +164,30 @@ class LinearMethod(Method):
     @abstractmethod
     def solution(self, oracle: Oracle, target: int | None) -> Vector:
         """Of one binary problem: coefficients, then the weight of the constant feature."""
+
+    def foreseen(self, plan: Plan, rows: Cases) -> Vector | None:
+        """Excess of the mean loss in each case of rows; None where nothing tells it."""
+        return None
+
+    @property
+    def label_size(self) -> float:
+        """What bounds real labels, or the part of them that counts."""
+        return self.problem.loss.derivative_bound
+
+    def prediction(self, plan: Plan) -> Prediction | None:
+        """The excess in all cases that public numbers leave open."""
+        problem = self.problem
+        bounded = problem.loss.labels == "real" or math.isfinite(problem.loss.derivative_bound)
+        if problem.row_norm is None or not problem.loss.convex or not bounded:
+            return None
+        label_size = None if problem.loss.labels == "signs" else self.label_size
+        rows = rows_before_a_fit(problem.n_features, problem.row_norm, problem.intercept, label_size)
+        excess = self.foreseen(plan, rows)
+        return None if excess is None else predicted(excess, rows, response(problem.loss))
+
+    def expected(self, plan: Plan) -> Expected | None:
+        found = self.prediction(plan)
+        return None if found is None else found.expected
 
     def solve(self, oracle: Oracle) -> Mapping[str, Any]:
         n = self.problem.n_problems

@@ -15,8 +15,9 @@ release is post-processing. Each solver's module says which it is, and why.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpdist.central.linear.automatic import SOLVERS, automatic
+from dpdist.central.linear.automatic import SOLVERS, automatic, better
 from dpdist.central.linear.bounding import GRADIENTS, ROWS, Gradient, Rows
 from dpdist.central.linear.linear_method import LinearMethod, Problem
 from dpdist.constraints import Constraint, L1Ball, Penalty, SmoothPenalty, is_proximal, is_smooth
@@ -85,9 +86,9 @@ class Minimizer(Estimator):
         (`variance_reduced`); ``"mirror"`` and ``"accelerated-mirror"`` (`mirror`); ``"frank-wolfe"`` over an l1 ball
         or simplex (`frank_wolfe`); ``HardThresholding(n_nonzero=8)`` for few coefficients (`hard_threshold`). A name
         is the object with its defaults: ``solver=FrankWolfe(n_rounds=40)`` sets what it reads, such as the public
-        point ``start`` where it begins and, of some, ``combine``, which of its points it returns. ``"auto"`` decides
-        from public numbers only (`dpdist.central.linear.automatic`); the choice is in ``solver_``, the reason in
-        ``solver_reason_``.
+        point ``start`` where it begins and, of some, ``combine``, which of its points it returns. ``"auto"`` takes
+        the least predicted error, from public numbers only (`dpdist.central.linear.automatic`); the choice is in
+        ``solver_``, all predictions in ``solver_reason_``.
     gradient : str or Gradient, default "auto"
         What bounds a row's contribution (`dpdist.central.linear.bounding`): ``"norm"`` clips its gradient in the l2
         norm; ``ClipLabel(label_bound)`` clips labels, for least squares;
@@ -183,10 +184,19 @@ class Minimizer(Estimator):
 
     def _decided(self, public: Public, **beside: Any) -> LinearMethod:
         solver: Any = chosen("solver", self.solver, SOLVERS)
-        solver = automatic(self._problem(public)) if solver == "auto" else solver
+        if solver == "auto":
+            solver = automatic(self._problem(public), partial(self._problem, public))
         alike = public.one_row_each()
         found: LinearMethod = solver.decide(alike, self._problem(alike, solver))
         return replace(found, public=public, statement=replace(found.problem, public=public))
+
+    def _advice(self, method: Method) -> Sequence[str]:
+        if isinstance(self.solver, str) and self.solver == "auto":
+            return ()
+        assert isinstance(method, LinearMethod)
+        alike = method.one_row_each()
+        found = better(self._problem(alike.public), partial(self._problem, alike.public), alike)
+        return (found,) if found else ()
 
     def _problem(self, public: Public, solver: LinearMethod | None = None) -> Problem:
         gradient, rows = chosen("gradient", self.gradient, GRADIENTS), chosen("rows", self.rows, ROWS, auto=False)

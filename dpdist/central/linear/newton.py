@@ -23,6 +23,7 @@ import numpy as np
 from dpdist.central.linear.bounding import All, ClipNorm
 from dpdist.central.linear.gradient_descent import needs_delta
 from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, need_ridge, reads
+from dpdist.central.linear.normal_rows import Filter, Rows, newton, response
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError
 from dpdist.kernels.moments import unpack_symmetric
@@ -35,8 +36,11 @@ from dpdist.queries.curvature_sums import CurvatureSum
 from dpdist.queries.gradient_sums import GradientSum
 from dpdist.queries.moment_sums import HessianSum
 from dpdist.solvers.filtered_newton import (
+    CONSTANT,
     MARGINS,
     MOVED_HESSIAN,
+    SCARCE,
+    STEEPEST,
     Curvature,
     Noisy,
     Question,
@@ -80,11 +84,6 @@ class Newton(LinearMethod):
 
     tag, name = "Newton", "newton"
     default_alpha: ClassVar[float] = 0.0
-
-    measures: ClassVar[str] = (
-        "expected excess of the mean loss that is due to noise and shrinkage, for rows that are equally long in all "
-        "directions and as long as row_norm allows, with margins of two or three"
-    )
 
     hessians: bool | None = None
 
@@ -197,7 +196,7 @@ class Newton(LinearMethod):
             constant=problem.intercept,
             ridge=problem.strong_convexity * problem.n_rows,
             rounds=self.kinds,
-            signal=self.public.n_units * self._mu() / math.sqrt(problem.n_features),
+            signal=self._signal,
         )
 
         def answer(question: Question) -> Noisy:
@@ -215,6 +214,10 @@ class Newton(LinearMethod):
         return Noisy(unpack_symmetric(value) if name in ("second moment", "hessian") else value, oracle.noise_std)
 
     @property
+    def _signal(self) -> float:
+        return self.public.n_units * self._mu() / math.sqrt(self.problem.n_features)
+
+    @property
     def _loss_curvature(self) -> Curvature:
         return loss_curvature(self.problem.loss)
 
@@ -223,28 +226,32 @@ class Newton(LinearMethod):
         budget = self.problem.budget
         return gdp_mu(budget.epsilon, budget.delta) / math.sqrt(self.problem.n_problems)
 
-    def expected_error(self, plan: Plan) -> float | None:
-        """The recursion of the filter for one direction of many, with margins as they are assumed to be."""
+    def foreseen(self, plan: Plan, rows: Rows) -> Vector:
         problem = self.problem
-        assert problem.row_norm is not None
-        n, d, neighbours = problem.n_rows, problem.n_parameters, problem.neighbours
-        curvature = self._loss_curvature
-        eigenvalue = n * problem.row_norm**2 / problem.n_features
-        later = curvature.average(math.sqrt(MARGINS))
-        moment_error = plan["second moment"].mechanism.noise_std(self._moment.sensitivity(neighbours)) / math.sqrt(2)
-        error = curvature.at_zero * moment_error
-        prior = spread = MARGINS / problem.row_norm**2
-        noise, left = 0.0, 1.0
-        for k, kind in enumerate(self.kinds):
-            if kind == "hessian":
-                error = plan["hessian"].mechanism.noise_std(self._hessian().sensitivity(neighbours)) / math.sqrt(2)
-            h = (later if k else curvature.at_zero) * eigenvalue
-            std = plan[f"gradient {k + 1}"].mechanism.noise_std(self._gradient(k).sensitivity(neighbours))
-            variance = std**2 + (error_of_hessian(self.kinds) * error) ** 2 * d * spread
-            gain = spread * h / (spread * h * h + variance)
-            spread = (1 - gain * h) ** 2 * spread + gain**2 * (variance + MOVED_HESSIAN * h * h * spread)
-            noise, left = (1 - gain * h) ** 2 * noise + (std * gain) ** 2, (1 - gain * h) * left
-        return d * later * eigenvalue * (noise + left**2 * prior) / (2 * n)
+        scarce = self._signal < SCARCE
+        told = response(problem.loss)
+
+        def std(name: str, query: Query) -> float:
+            return plan[name].mechanism.noise_std(query.sensitivity(problem.neighbours))
+
+        def revised(information: Vector, squares: Vector) -> Vector:
+            seen = told.linearised(squares)
+            wanted = (seen**2 / MARGINS) ** (information / (information + 2))
+            factor = told.unlinearised(np.sqrt(MARGINS * wanted), STEEPEST) ** 2 / MARGINS
+            return factor if scarce else np.maximum(factor, 1.0)
+
+        asked = Filter(
+            kinds=self.kinds,
+            gradients=[std(f"gradient {k + 1}", self._gradient(k)) for k in range(self.rounds)],
+            moment=std("second moment", self._moment) / math.sqrt(2),
+            hessian=std("hessian", self._hessian()) / math.sqrt(2) if "hessian" in self.kinds else 0.0,
+            margins=MARGINS,
+            constant=CONSTANT,
+            known=error_of_hessian(self.kinds),
+            moved=MOVED_HESSIAN,
+            revised=revised,
+        )
+        return newton(rows, told, problem.n_rows, problem.strong_convexity * problem.n_rows, asked)
 
 
 def loss_curvature(loss: Loss) -> Curvature:

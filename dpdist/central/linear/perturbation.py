@@ -48,6 +48,7 @@ from dpdist.central.linear.linear_method import (
     need_ridge,
     reads,
 )
+from dpdist.central.linear.normal_rows import Rows, perturbed, response
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.method import Line, Oracle, Public
 from dpdist.privacy.accounting.calibration import calibrate
@@ -217,6 +218,15 @@ class PerturbedObjective(Perturbation):
         curvature = self.curvature + mechanism.regularisation / n
         std = mechanism.noise_std(self.query(plan, n, None).sensitivity(problem.neighbours))
         return d * (mechanism.term_std / n) ** 2 / (2 * curvature) + d * curvature * std**2 / 2
+
+    def foreseen(self, plan: Plan, rows: Rows) -> Vector:
+        problem = self.problem
+        mechanism = plan["minimum"].mechanism
+        assert isinstance(mechanism, ObjectivePerturbation)
+        n = problem.n_rows
+        noise = mechanism.noise_std(self.query(plan, n, None).sensitivity(problem.neighbours))
+        told, ridge = response(problem.loss), mechanism.regularisation / n
+        return perturbed(rows, told, term=mechanism.term_std / n, ridge=ridge, noise=noise)
 
     @property
     def _mechanism(self) -> ObjectivePerturbation:

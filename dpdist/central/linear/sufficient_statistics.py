@@ -22,6 +22,7 @@ import numpy as np
 from dpdist.central.linear.bounding import All, ClipLabel
 from dpdist.central.linear.gradient_descent import needs_delta
 from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, need_ridge, reads
+from dpdist.central.linear.normal_rows import Rows, least_squares
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS
 from dpdist.kernels.moments import unpack_symmetric
@@ -54,11 +55,6 @@ class SufficientStatistics(LinearMethod):
     n_rounds: int | None = field(default=PASSES, kw_only=True, repr=False, metadata=DECIDED)
 
     default_alpha: ClassVar[float] = 0.0
-
-    measures: ClassVar[str] = (
-        "expected excess of half the squared error that is due to noise and shrinkage, for rows that are equally long "
-        "in all directions and as long as row_norm allows, with residuals of half of label_bound"
-    )
 
     def decide(self, public: Public, statement: Problem) -> Self:
         problem = bounded_by(statement, self.name, ClipLabel)
@@ -120,20 +116,17 @@ class SufficientStatistics(LinearMethod):
         gradient = oracle.ask("gradient", oracle.visit(found.point), self.gradient(cut))
         return improved(found, gradient + ridge * slopes * found.point, oracle.noise_std)
 
-    def expected_error(self, plan: Plan) -> float | None:
-        """The two steps in one direction of many."""
-        problem = self.problem
-        row_norm, bound = self._bounds
-        neighbours, d = problem.neighbours, problem.n_parameters
-        eigenvalue = problem.n_rows * row_norm**2 / problem.n_features
+    def foreseen(self, plan: Plan, rows: Rows) -> Vector:
+        neighbours = self.problem.neighbours
         noise = plan["second moment"].mechanism.noise_std(self.moment.sensitivity(neighbours)) / math.sqrt(2)
-        spread = (bound / row_norm) ** 2
-        cut = RESIDUALS * bound / 2
-        later = plan["gradient"].mechanism.noise_std(self.gradient(cut).sensitivity(neighbours))
-        for std in (noise / self.moment.label_scale, later):
-            variance = std**2 + (ERROR_OF_MOMENT * noise) ** 2 * d * spread
-            spread = spread * variance / (eigenvalue**2 * spread + variance)
-        return d * eigenvalue * spread / (2 * problem.n_rows)
+        cut = RESIDUALS * rows.residuals
+        later = plan["gradient"].mechanism.noise_std(self.gradient(1.0).sensitivity(neighbours)) * cut
+        first = np.full(len(cut), noise / self.moment.label_scale)
+        return least_squares(rows, self.problem.n_rows, (first, later), noise, ERROR_OF_MOMENT)
+
+    @property
+    def label_size(self) -> float:
+        return self._bounds[1]
 
     @property
     def _bounds(self) -> tuple[float, float]:

@@ -231,7 +231,7 @@ def test_too_many_rows_for_the_penalty():
 # ---------------------------------------------------------------------------------------------- planning
 @pytest.mark.parametrize("solver", ["output", "objective"])
 def test_outlook_is_about_what_comes_out(data, solver):
-    """On rows that are equally long in all directions the prediction is right to a factor of 3 (8 seeds)."""
+    """On rows that are equally long in all directions: right to a factor of 3, or inside of the range (8 seeds)."""
     options = {"fit_intercept": False, "alpha": 1e-2}
     w = exact(data, 200.0)
     rows = data.read(0, data.n_rows)
@@ -242,8 +242,16 @@ def test_outlook_is_about_what_comes_out(data, solver):
 
     models = [fit(data, solver, seed, **options) for seed in range(8)]
     gap = np.mean([value(model.coef_[0]) for model in models]) - value(w)
-    predicted = models[0].outlook(20_000, 5).predicted_error
-    assert predicted / 3 < gap < 3 * predicted
+    look = models[0].outlook(20_000, 5)
+    if solver == "objective":  # what the penalty costs is in the range
+
+        def loss(w):
+            return value(w) - 5e-3 * w @ w
+
+        gap = np.mean([loss(model.coef_[0]) for model in models]) - loss(exact(data, 1e-3))
+        assert look.low < gap < look.high
+    else:
+        assert look.predicted_error / 3 < gap < 3 * look.predicted_error
     sensitivities = models[0].sensitivities(20_000, 5)
     assert sensitivities["minimum"] == pytest.approx(models[0].releases_[-1].sensitivity, rel=1e-9)
 
