@@ -9,6 +9,7 @@ from dpdist.central.linear.bounding import (
     ClipNorm,
     ClipResidual,
     Sample,
+    ScaleRows,
     Shrink,
     SmoothTruncate,
     Split,
@@ -24,6 +25,7 @@ from dpdist.central.linear.mirror import AcceleratedMirror, MirrorDescent
 from dpdist.central.linear.models import LinearRegression, LinearSVC, LogisticRegression
 from dpdist.central.linear.newton import Newton
 from dpdist.central.linear.perturbation import PerturbedObjective, PerturbedOutput
+from dpdist.central.linear.robust_newton import RobustNewton
 from dpdist.central.linear.sufficient_statistics import SufficientStatistics
 from dpdist.central.linear.variance_reduced import SVRG, Katyusha, SVRGPlusPlus
 from dpdist.central.mean.columns import ClippedColumns, Mean, SmoothTruncatedMean, TrimmedMean, TruncatedMean
@@ -32,7 +34,7 @@ __all__ = [
     "SVRG", "AcceleratedGradient", "AcceleratedMirror", "All", "Attention", "ClipCoordinate", "ClipLabel", "ClipNorm",
     "ClipResidual", "ClippedColumns", "ClippedMean", "FrankWolfe", "GradientDescent", "HardThresholding",
     "Katyusha", "LinearRegression", "LinearSVC", "LogisticRegression", "Mean", "Minimizer", "MirrorDescent", "Newton",
-    "PerturbedObjective", "PerturbedOutput", "SVRGPlusPlus", "Sample", "SampleAndAggregate", "Shrink",
-    "SmoothTruncate", "SmoothTruncatedMean", "Split", "SufficientStatistics", "Trim", "TrimmedMean", "Truncate",
-    "TruncatedMean",
+    "PerturbedObjective", "PerturbedOutput", "RobustNewton", "SVRGPlusPlus", "Sample", "SampleAndAggregate",
+    "ScaleRows", "Shrink", "SmoothTruncate", "SmoothTruncatedMean", "Split", "SufficientStatistics", "Trim",
+    "TrimmedMean", "Truncate", "TruncatedMean",
 ]  # fmt: skip

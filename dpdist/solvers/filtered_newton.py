@@ -143,6 +143,7 @@ def filtered_newton(
     ridge: float,
     rounds: Sequence[Literal["gradient", "hessian", "curvature"]],
     signal: float,
+    least_length: float = LEAST_LENGTH,
 ) -> Generator[Question, Noisy, Solution]:
     """Newton steps with filter gains, from 0.
 
@@ -163,6 +164,8 @@ def filtered_newton(
         What each round asks before its gradient: nothing (``"gradient"``), the Hessian, or the mean curvature.
     signal : float
         Rows x mu / sqrt(features), of public numbers.
+    least_length : float
+        What the mean of the rows' squared norms is at least, relative to ``row_norm^2``, whatever the noisy trace says.
     """
     d = len(second_moment.value)
     slopes = np.ones(d)
@@ -170,7 +173,7 @@ def filtered_newton(
     penalty = np.diag(ridge * slopes)
     off_diagonal = second_moment.std / math.sqrt(2)
     squares = float(np.trace(second_moment.value)) - n_rows * constant**2
-    lengths = max(squares, LEAST_LENGTH * n_rows * row_norm**2)
+    lengths = max(squares, least_length * n_rows * row_norm**2)
     prior = np.where(slopes > 0, MARGINS * n_rows / lengths, CONSTANT / constant**2 if constant else 0.0)
     start = curvature.at_zero * denoised(second_moment.value, off_diagonal, floor=0.05 * off_diagonal)
     loss_part, error = start, curvature.at_zero * off_diagonal

@@ -17,6 +17,7 @@ MOST_PARAMETERS = 20
 """Of the signature of an estimator: `LogisticRegression`, all of whose parameters several methods share."""
 FOLLOW_FROM_RELEASES = {name: {"difference"} for name in ("dp-svrg", "dp-svrgpp", "dp-katyusha")}
 FOLLOW_FROM_RELEASES["dp-adassp"] = {"gradient"}
+FOLLOW_FROM_RELEASES["dp-newton-scaled"] = {"second moment", "gradient"}
 """Lines whose bound is a function of what was released before; all others have a sensitivity beforehand."""
 NO_FORMULA = {"saa-nrs", "trim-mean-ss"}
 """Noise that follows the rows; nothing public says how large it is (of `trim-mean-ss`: without a second moment)."""

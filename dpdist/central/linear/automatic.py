@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpdist.central.linear.bounding import All, ClipCoordinate, ClipLabel, ClipNorm, ClipResidual, Shrink
+from dpdist.central.linear.bounding import All, ClipCoordinate, ClipLabel, ClipNorm, ClipResidual, ScaleRows, Shrink
 from dpdist.central.linear.frank_wolfe import FrankWolfe
 from dpdist.central.linear.gradient_descent import AcceleratedGradient
 from dpdist.central.linear.hard_threshold import HardThresholding
@@ -18,6 +18,7 @@ from dpdist.central.linear.newton import Newton, newton_can
 from dpdist.central.linear.normal_rows import remembered
 from dpdist.central.linear.perturbation import PerturbedObjective, PerturbedOutput
 from dpdist.central.linear.prediction import Prediction
+from dpdist.central.linear.robust_newton import RobustNewton, robust_newton_can
 from dpdist.central.linear.sufficient_statistics import SufficientStatistics
 from dpdist.central.linear.variance_reduced import SVRG, Katyusha, SVRGPlusPlus
 from dpdist.constraints import L1Ball, Simplex
@@ -27,7 +28,7 @@ from dpdist.privacy.accounting.calibration import calibrate
 
 SOLVERS = by_name(
     GradientDescent, AcceleratedGradient, SVRG, SVRGPlusPlus, Katyusha, MirrorDescent, AcceleratedMirror, FrankWolfe,
-    PerturbedOutput, PerturbedObjective, HardThresholding, Newton, SufficientStatistics
+    PerturbedOutput, PerturbedObjective, HardThresholding, Newton, SufficientStatistics, RobustNewton
 )  # fmt: skip
 """By name."""
 MOST_PASSES = 300
@@ -161,6 +162,8 @@ def _only_one(problem: Problem) -> LinearMethod | None:
         return because(FrankWolfe(), reason)
     if gradient is None and vertices and problem.row_norm is None and _features_are_bounded(problem):
         return because(FrankWolfe(), "single features and residuals are bounded, and the set has few vertices")
+    if isinstance(gradient, ScaleRows) or (gradient is None and problem.second_moment and robust_newton_can(problem)):
+        return because(RobustNewton(), "rows that are scaled down as a whole keep what correlated columns say")
     if isinstance(gradient, ClipLabel):
         return because(SufficientStatistics(), "bounded labels let one matrix tell all that least squares needs")
     asked = gradient if gradient is not None else ClipNorm()

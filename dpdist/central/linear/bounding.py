@@ -7,6 +7,7 @@ Each is a name or an object with parameters of its own: ``gradient=Truncate(scal
 ===================== ====================================================== ==========================================
 `ClipNorm`            the gradient, scaled down to an l2 norm                row_norm (and clip_norm or second_moment)
 `ClipLabel`           squares and products of row and label                  row_norm, label_bound
+`ScaleRows`           row and label scaled down together, residuals cut      second_moment or row_norm
 `Trim`                order statistics of the coordinates                    second_moment (or scale)
 `ClipResidual`        ``clip(x_j, K) clip(l', B)``                           feature_bound, residual_bound
 `Shrink`              the same on shrunken labels, ``B = K (R + 1)``         feature_bound, constraint
@@ -74,6 +75,12 @@ class ClipLabel(Gradient):
     def __post_init__(self) -> None:
         if self.label_bound is not None:
             check_bound("label_bound", self.label_bound)
+
+
+class ScaleRows(Gradient):
+    """Scale rows down as a whole, label included, and cut residuals off (`dpdist.central.linear.robust_newton`)."""
+
+    tag, name = "ScaleRows", "scale-rows"
 
 
 @dataclass(frozen=True)
@@ -184,5 +191,7 @@ def check_rate(name: str, rate: float) -> None:
         raise BudgetError(f"{name} must lie in (0, 1], got {rate!r}")
 
 
-GRADIENTS = by_name(ClipNorm, ClipLabel, Truncate, SmoothTruncate, Trim, ClipCoordinate, ClipResidual, Shrink)
+GRADIENTS = by_name(
+    ClipNorm, ClipLabel, ScaleRows, Truncate, SmoothTruncate, Trim, ClipCoordinate, ClipResidual, Shrink
+)  # fmt: skip
 ROWS = by_name(All, Sample, Split)

@@ -17,9 +17,11 @@ All of them take ``second_moment``, a public guess v of the mean square of a coo
 10 in it costs a factor of 2 in the error. Trimming is best where gradients are symmetric about their mean, as they are
 for features that are symmetric about 0; where they are skewed it is biased, and truncation is better.
 
+For Huber's loss rows that are scaled as a whole (`dpdist.central.linear.robust_newton`) are better, and the default.
+
 The step is ``0.8 / (h q + a)``: h the curvature of the loss, a of the penalty, and q a public guess of the largest
-eigenvalue of ``E x x'``, 1 or ``(feature_bound / 3)^2``. Features of another scale or far from centred need
-``step_size``.
+eigenvalue of ``E x x'``, 1 or ``(feature_bound / 3)^2``. Features of another scale, correlated or far from centred
+need ``step_size``.
 """
 
 from __future__ import annotations

@@ -83,16 +83,19 @@ class Minimizer(Estimator):
     solver : str or LinearMethod, default "auto"
         The loop: ``"gradient"`` and ``"accelerated"`` (`dpdist.central.linear.gradient_descent`); ``"objective"`` and
         ``"output"``, one release of the exact minimiser (`perturbation`); ``"svrg"``, ``"svrg++"``, ``"katyusha"``
-        (`variance_reduced`); ``"mirror"`` and ``"accelerated-mirror"`` (`mirror`); ``"frank-wolfe"`` over an l1 ball
-        or simplex (`frank_wolfe`); ``HardThresholding(n_nonzero=8)`` for few coefficients (`hard_threshold`). A name
-        is the object with its defaults: ``solver=FrankWolfe(n_rounds=40)`` sets what it reads, such as the public
-        point ``start`` where it begins and, of some, ``combine``, which of its points it returns. ``"auto"`` takes
-        the least predicted error, from public numbers only (`dpdist.central.linear.automatic`); the choice is in
-        ``solver_``, all predictions in ``solver_reason_``.
+        (`variance_reduced`); ``"newton"``, ``"sufficient-statistics"`` and ``"robust-newton"``, whose steps are weighed
+        by what is released (`newton`, `sufficient_statistics`, `robust_newton`); ``"mirror"`` and
+        ``"accelerated-mirror"`` (`mirror`); ``"frank-wolfe"`` over an l1 ball or simplex (`frank_wolfe`);
+        ``HardThresholding(n_nonzero=8)`` for few coefficients (`hard_threshold`). A name is the object with its
+        defaults: ``solver=FrankWolfe(n_rounds=40)`` sets what it reads, such as the public point ``start`` where it
+        begins and, of some, ``combine``, which of its points it returns. ``"auto"`` takes the least predicted error,
+        from public numbers only (`dpdist.central.linear.automatic`); the choice is in ``solver_``, all predictions in
+        ``solver_reason_``.
     gradient : str or Gradient, default "auto"
         What bounds a row's contribution (`dpdist.central.linear.bounding`): ``"norm"`` clips its gradient in the l2
-        norm; ``ClipLabel(label_bound)`` clips labels, for least squares;
-        ``"truncate"``, ``"smooth-truncate"`` and ``"trim"`` damp or leave out extreme coordinates;
+        norm; ``ClipLabel(label_bound)`` clips labels, for least squares; ``"scale-rows"`` scales rows and labels down
+        together and cuts residuals; ``"truncate"``, ``"smooth-truncate"`` and ``"trim"`` damp or leave out extreme
+        coordinates;
         ``"coordinate"``, ``"residual"`` and ``"shrink"`` bound single coordinates, features and residuals. ``"auto"``
         takes what the solver can use and what bounds are declared; it is in ``gradient_``.
     rows : {"all", "sample", "split"} or Rows
@@ -109,8 +112,9 @@ class Minimizer(Estimator):
     feature_bound, residual_bound : float, optional
         Public bounds on a single feature and on a residual, for the gradients that need them.
     second_moment : float, optional
-        Public guess of the mean square of a coordinate of a row's gradient, for ``gradient="truncate"``, ``"trim"``
-        and the like (`dpdist.central.linear.heavy_tailed`).
+        Public guess of the mean square of a coordinate of a row's gradient, for ``gradient="scale-rows"``
+        (`dpdist.central.linear.robust_newton`), ``"truncate"``, ``"trim"`` and the like
+        (`dpdist.central.linear.heavy_tailed`).
     neighbours : {"replace-one", "add-or-remove-one"}
         Between which datasets the guarantee holds.
     n_public : int, optional
@@ -142,8 +146,8 @@ class Minimizer(Estimator):
         The public number of rounds.
     solver_, solver_reason_, gradient_ : str
     expected_error_ : float
-        Expected excess of the mean loss, from the released curvature; for ``solver="newton"`` and
-        ``"sufficient-statistics"``.
+        Expected excess of the mean loss, from the released curvature; for ``solver="newton"``,
+        ``"robust-newton"`` and ``"sufficient-statistics"``.
     n_features_in_ : int
 
     Examples

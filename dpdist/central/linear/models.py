@@ -179,7 +179,7 @@ class LinearRegression(RegressorMixin, _LinearModel):
     loss : str or Loss, default "squared"
         ``"squared"`` needs ``gradient=ClipLabel(label_bound)`` or, for other solvers than sufficient statistics,
         ``ClipNorm(clip_norm)``; ``"huber"`` (or ``Huber(threshold)``) is bounded by
-        itself.
+        itself, and with ``second_moment`` needs no bound of the rows.
     alpha, l1_ratio : float
         As in `LogisticRegression`.
     **common

@@ -36,6 +36,12 @@ CUT = {"epsilon": 1.0, "feature_bound": 2.0, "residual_bound": 1.0}
         (LogisticRegression(**SIGNS, alpha=1e-2, constraint=L2Ball(1.0)), "gradient"),
         (LinearRegression(**BUDGET, alpha=1e-2, gradient=ClipNorm(1.0)), "gradient"),
         (LinearRegression(**BUDGET, alpha=1e-2, loss="huber"), "objective"),
+        (LinearRegression(loss="huber", delta=1e-6, second_moment=2.0), "robust-newton"),
+        (LinearRegression(loss="squared", delta=1e-6, second_moment=2.0, residual_bound=1.0), "robust-newton"),
+        (LinearRegression(loss="squared", delta=1e-6, second_moment=2.0), "gradient"),
+        (LinearRegression(loss="huber", delta=1e-6, second_moment=2.0, gradient="truncate"), "gradient"),
+        (LinearRegression(loss="huber", delta=1e-6, second_moment=2.0, constraint=L2Ball(1.0)), "gradient"),
+        (LinearRegression(loss="huber", delta=1e-6, second_moment=2.0, rows="sample"), "gradient"),
         (Minimizer("squared", constraint=L1Ball(1.0), gradient="truncate", **BUDGET), "frank-wolfe"),
         (Minimizer("squared", ElasticNet(1e-2), gradient="residual", **BUDGET), "frank-wolfe"),
         (
@@ -169,6 +175,7 @@ FITTED = {
     "output": {"loss": "logistic"},
     "objective": {"loss": "logistic"},
     "sufficient-statistics": {"loss": "squared", "gradient": ClipLabel(2.0)},
+    "robust-newton": {"loss": "huber", "second_moment": 1.0},
 }
 TWO = {
     "n_rounds": (3, 4),

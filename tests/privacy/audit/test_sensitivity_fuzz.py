@@ -48,6 +48,7 @@ from dpdist.queries.gradient_sums import At, GradientSum, LargestEigenvalue
 from dpdist.queries.minimizers import Minimum, Objective, PerturbedMinimum, RowCount
 from dpdist.queries.moment_sums import HessianSum, SecondMomentSum
 from dpdist.queries.robust_sums import ColumnSum, TrimmedColumnSum, TrimmedGradientSum
+from dpdist.queries.scaled_rows import NormCounts, ScaledGradientSum, ScaledMomentSum
 from dpdist.queries.smooth_losses import GradientDifference, LargestSquareSum
 
 D = 5
@@ -319,6 +320,17 @@ CASES[CurvatureSum] = [
     Case(CurvatureSum(Welsch(1.0), 1.0), W / 30, (0.0, 1.2, -1.3, 1e308, np.nan), targets),
     Case(CurvatureSum(NegativeSquare(), 1.0), W, REALS, targets),
 ]
+CASES[ScaledGradientSum] = [
+    Case(ScaledGradientSum(Huber(0.7), 1.0, 0.7), W, REALS, targets),
+    Case(ScaledGradientSum(Huber(3.0), 2.0, 6.0, constant=0.5), W1 * 1e12, REALS, targets),
+    Case(ScaledGradientSum(Huber(1e6), 1e-6, 1.0, constant=1e-7), W1 * 1e200, REALS, targets),
+]
+CASES[ScaledMomentSum] = [
+    Case(query, None, REALS, targets, norm)
+    for query in (ScaledMomentSum(D, 1.0), ScaledMomentSum(D + 1, 2.5, constant=0.8))
+    for norm in (FROBENIUS, NUCLEAR, 2.0, 1.0)
+]
+CASES[NormCounts] = [Case(NormCounts(1.0), norm=norm) for norm in (2.0, 1.0, math.inf)] + [Case(NormCounts(1e9, 40))]
 
 
 def all_queries() -> list[type[Query]]:
