@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 from sklearn.base import clone
 
 from dpdist.data import ROWS, Dataset, Units
-from dpdist.engine.checks import check_asked
+from dpdist.engine.checks import check_asked, check_plannable
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, MissingBound, warn_caller
@@ -86,6 +86,8 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
         """What a fit would release, with which noise: from public numbers, without any data."""
         method = self._method_for(n_rows, n_features, units)
         public, lines = method.public, method.lines()
+        for line in lines:
+            check_plannable(line.item, units)
         plan = _plan(method, lines)
         for line in lines:
             if line.query is not None:

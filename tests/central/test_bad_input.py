@@ -125,6 +125,25 @@ def test_noise_for_another_norm_is_refused_before_the_first_of_several_lines_is_
         model.plan(500, 3)
 
 
+@pytest.mark.parametrize(
+    ("change", "units", "match"),
+    [
+        ({"solver": "objective"}, {"grouped": True}, "item 'minimum'.* hides one row only. Use solver='gradient'"),
+        (
+            {"rows": Sample(0.1), "n_public": 500},
+            {},
+            "item 'gradient' is asked of a sample, in which rows of one person",
+        ),
+    ],
+)
+def test_a_plan_refuses_units_with_several_rows_that_a_fit_refuses(change, units, match):
+    model = LogisticRegression(**{**GOOD, **change})
+    dataset = Dataset.from_arrays(X=X, y=Y, unit="person", max_rows_per_unit=2, **units)
+    refused(BudgetError, match, model, dataset)
+    with pytest.raises(BudgetError, match=match):
+        model.plan(500, 3, dataset.schema.units)
+
+
 def test_the_squared_loss_needs_a_clip():
     model = LinearRegression(epsilon=1.0, delta=1e-6, row_norm=1.0)
     refused(MissingBound, "clip_norm is missing", model, X, X[:, 0])
