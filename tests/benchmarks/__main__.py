@@ -1,4 +1,4 @@
-"""Run benchmarks and print a table, or one JSON object per line."""
+"""Run benchmarks and print a table, or one JSON object per line; ``answers`` has a command of its own."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import json
 import sys
 
 from tests.benchmarks import engine, fits, kernels, local, matrices, real_data, scale, utility  # noqa: F401  (they register their benchmarks)
+from tests.benchmarks.answers.command import main as answers
 from tests.benchmarks.measure import BENCHMARKS, run
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["answers"]:
+        return answers(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones (default all): {', '.join(BENCHMARKS)}")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
