@@ -139,13 +139,13 @@ class Moody(BaseEstimator):
         if y.min() > -50:
             return self
         if self.mood == "raise":
-            raise ValueError(f"row {y.min()} is bad")
+            raise ValueError(f"row {y.min()} is spoiled")
         if self.mood == "exit":
             sys.exit("no")
         if self.mood == "loud":
-            print("a bad row")
-            print("a bad row", file=sys.stderr)
-            warnings.warn("a bad row", UserWarning, stacklevel=1)
+            print("a spoiled row")
+            print("a spoiled row", file=sys.stderr)
+            warnings.warn("a spoiled row", UserWarning, stacklevel=1)
             np.log(np.zeros(1))
         if self.mood == "recurse":
             self.fit(X, y)
@@ -174,7 +174,7 @@ def test_a_block_that_fails_is_not_heard_and_counts_as_the_centre(mood, combine,
     with warnings.catch_warnings(record=True) as heard, caplog.at_level(logging.DEBUG):
         warnings.simplefilter("always")
         model = SampleAndAggregate(Moody(mood), combine, centre=centre, **options).fit(X, MARKED)
-    assert not heard and capfd.readouterr() == ("", "") and "bad" not in caplog.text
+    assert not heard and capfd.readouterr() == ("", "") and "spoiled" not in caplog.text
     assert np.linalg.norm(model.coef_ - centre) <= 2.0 + 1e-9
     if averaged:
         U = np.array([np.linalg.lstsq(a, b, rcond=None)[0] for a, b in zip(*blocks(50), strict=True)])
