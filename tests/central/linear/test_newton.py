@@ -69,6 +69,25 @@ def test_the_default_beats_plain_descent_and_a_constant_and_gets_better_with_eps
     assert errors[2.0] < 0.03 * constant and errors[2.0] < 0.3 * (log_loss(plain, X, y) - best)
 
 
+@pytest.mark.parametrize("solver", ["newton", "gradient", "objective"])
+def test_a_bound_three_times_too_small_costs_little_as_rows_are_bounded_in_predictions_too(solver):
+    X, y, margin = classes("counts")
+    best = np.logaddexp(0, -y * margin).mean()
+    share = np.mean(y == 1)
+    constant = -(share * np.log(share) + (1 - share) * np.log(1 - share)) - best
+    fits = [LogisticRegression(epsilon=2.0, random_state=s, **SIGNS, solver=solver).fit(3 * X, y) for s in range(3)]
+    assert fits[0].clipped_to_ == 1.0
+    assert np.mean([log_loss(fit, 3 * X, y) for fit in fits]) - best < (0.1 if solver == "newton" else 0.5) * constant
+    whole = [np.logaddexp(0, -y * (3 * X @ fit.coef_[0] + fit.intercept_[0])).mean() for fit in fits]
+    assert solver != "newton" or np.mean(whole) - best > 0.2 * constant
+
+
+def test_labels_and_rows_beyond_their_bounds_leave_least_squares_better_than_a_constant():
+    X, y = numbers("counts")
+    fits = [LinearRegression(epsilon=1.0, random_state=s, **REALS).fit(3 * X, y) for s in range(3)]
+    assert np.mean([np.mean((y - fit.predict(3 * X)) ** 2) for fit in fits]) < 0.7 * np.var(y)
+
+
 @pytest.mark.parametrize("law", ["factors", "counts", "tails"])
 def test_least_squares_is_near_the_fit_without_privacy(law):
     X, y = numbers(law)
