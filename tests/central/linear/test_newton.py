@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import sklearn.linear_model
 from scipy.special import expit
+from sklearn.base import clone
 
 from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, Minimizer
 from dpdist.central import ClipLabel, ClipNorm, Newton, SufficientStatistics
@@ -102,6 +103,16 @@ def test_least_squares_is_near_the_fit_without_privacy(law):
     assert errors[1.0] < 1.05 and errors[5.0] < 1.005
 
 
+@pytest.mark.parametrize("share", [0.05, 0.4])
+def test_where_data_are_scarce_steps_stay_at_the_best_constant(share):
+    X, _, rng = table("factors", n=5_000, d=20)
+    y = np.where(rng.random(5_000) < share, 1, -1)
+    share = np.mean(y == 1)
+    constant = -(share * np.log(share) + (1 - share) * np.log(1 - share))
+    fits = [LogisticRegression(epsilon=0.05, random_state=s, **SIGNS).fit(X, y) for s in range(6)]
+    assert np.mean([log_loss(fit, X, y) for fit in fits]) < constant + 0.05
+
+
 @pytest.mark.parametrize("epsilon", [0.3, 3.0])
 def test_the_error_that_is_stated_after_the_fit_is_the_error_there_is(epsilon):
     X, y, _ = classes("tails", n=30_000)
@@ -117,8 +128,7 @@ def test_the_first_gradient_costs_a_quarter_and_matrices_are_measured_as_matrice
     found = model.sensitivities(50_000, 6)
     radius = 1 + 1 / 6
     assert found["gradient 1"] == pytest.approx(found["gradient 2"] / 2)
-    assert found["second moment"] == pytest.approx(np.sqrt(2) * radius)
-    assert found["hessian"] == pytest.approx(np.sqrt(2) * radius / 4)
+    assert found["second moment"] == found["hessian"] == pytest.approx(np.sqrt(2) * radius / 4)
     method = model._method_for(50_000, 6)
     assert all(line.mechanism.norm == FROBENIUS for line in method.lines() if line.name in ("second moment", "hessian"))
     assert sum(line.share for line in method.lines()) == pytest.approx(1.0)
@@ -142,16 +152,18 @@ class Replay:
         return point
 
 
+@pytest.mark.parametrize("epsilon", [0.03, 1.0])
 @pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression])
-def test_the_answer_is_a_function_of_releases_and_public_numbers(kind):
+def test_the_answer_is_a_function_of_releases_and_public_numbers(kind, epsilon):
     """The method sees no rows: the same releases give the same answer to the last bit."""
     X, y, _ = classes("counts", n=5_000)
     options = SIGNS if kind is LogisticRegression else REALS
-    model = kind(epsilon=1.0, random_state=3, **options).fit(X, y)
+    model = kind(epsilon=epsilon, random_state=3, **options).fit(X, y)
     method = model._method_for(*X.shape)
     replayed = method.solve(Replay(SimpleNamespace(releases_=model.releases_)))
     w = replayed["solutions"][0]
     assert np.array_equal(np.ravel(model.coef_), w[:-1])
+    assert kind is not LogisticRegression or not np.any(model.history_[0])  # and no point is changed afterwards
     assert model.expected_error_ == replayed["expected_error"]
 
 
@@ -196,6 +208,19 @@ def test_a_null_row_and_wild_numbers_change_nothing_visible():
         again = LogisticRegression(epsilon=1.0, random_state=0, **SIGNS).fit(other, y)
         assert again.plan_ == plan and again.solver_reason_ == model.solver_reason_ and again.n_iter_ == model.n_iter_
         assert np.isfinite(again.coef_).all()
+
+
+@pytest.mark.parametrize("hessians", [False, True])
+def test_rows_with_a_label_that_is_no_class_count_as_little_as_empty_ones(hessians):
+    X, y, _ = classes("counts", n=3_000)
+    other = np.arange(3_000) % 3 == 0
+    model = Minimizer(
+        "logistic", epsilon=1.0, delta=1e-6, row_norm=1.0, solver=Newton(hessians=hessians), random_state=0
+    )
+    labelled = clone(model).fit(X, np.where(other, 7, y))
+    empty = clone(model).fit(np.where(other[:, None], np.nan, X), y)
+    assert all(np.array_equal(a.value, b.value) for a, b in zip(labelled.releases_, empty.releases_, strict=True))
+    assert np.array_equal(labelled.coef_, empty.coef_)
 
 
 def test_one_hot_columns_that_add_up_to_the_constant_work():
