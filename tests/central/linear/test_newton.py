@@ -113,6 +113,13 @@ def test_where_data_are_scarce_steps_stay_at_the_best_constant(share):
     assert np.mean([log_loss(fit, X, y) for fit in fits]) < constant + 0.05
 
 
+def test_where_data_are_scarce_least_squares_stays_near_the_mean_of_the_labels():
+    X, _, rng = table("factors", n=5_000, d=20)
+    y = np.clip(0.4 + 0.2 * rng.normal(size=5_000), -1, 1)
+    fits = [LinearRegression(epsilon=0.05, random_state=s, **REALS).fit(X, y) for s in range(6)]
+    assert np.mean([np.mean((y - fit.predict(X)) ** 2) for fit in fits]) < 1.3 * np.var(y)
+
+
 @pytest.mark.parametrize("epsilon", [0.3, 3.0])
 def test_the_error_that_is_stated_after_the_fit_is_the_error_there_is(epsilon):
     X, y, _ = classes("tails", n=30_000)
