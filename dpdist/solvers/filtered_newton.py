@@ -8,7 +8,10 @@ and public numbers. A noisy gradient ``g = H (w - w*) + noise`` then moves the p
 * gradients of all rounds are averaged by their precision, so that T of them cost about as much as one with the whole
   budget;
 * at w = 0 the Hessian of a logistic loss is exactly a quarter of the second moment, so that the first step is a true
-  Newton step.
+  Newton step;
+* where data are few, steps begin at the best margin for all rows: the first gradient tells the shares of the classes,
+  and with the second moment also what it would have been there. Where the signal of slopes is below their noise, the
+  best constant remains, however rare a class is.
 
 Later Hessians are released, or only their mean curvature, which scales the second moment. The numbers below were
 measured on logistic problems (Gaussian noise, several laws of rows); those that the answers are judged by are others.
@@ -35,6 +38,13 @@ MARGINS = 5.0
 """Variance of the predictors of rows before anything is known of them: margins of two or three."""
 CONSTANT = 9.0
 """That of the constant feature's part."""
+LEVEL = 0.1
+"""Variance of the margin at the mean row around the best one for all rows, where that is the start: slopes move it, and
+the more (by the same part of its square) the larger it is."""
+LEAST_COUNTED = 0.01
+"""Of the rows, whatever the noisy second moment says."""
+LEAST_AROUND = 0.1
+"""Of the rows' mean squared length, around their mean, whatever the noisy mean says."""
 LEAST_LENGTH = 0.02
 """Of a row, squared and relative to its bound, whatever the noisy trace says."""
 ERROR_OF_HESSIAN = 0.15
@@ -55,13 +65,36 @@ SOLVABLE = 1e-12
 """Condition to which matrices are kept, so that floating-point solvers find them positive."""
 SCARCE = 30.0
 """Signal to noise (rows x mu / sqrt(features)) below which the prior may shrink by what the first gradient says."""
+COARSE = 100.0
+"""The same, below which steps begin at the best margin for all rows: above it the constant is learned as fast, and the
+Hessian at 0 is an upper bound, which the one there is not: a first step may be too long."""
+EVIDENCE, SCARCE_EVIDENCE = 1.0, 0.1
+"""Precision of the logarithm of the prior's variance; where data are scarce nothing must keep it from shrinking."""
+LEAST_LEFT = 0.3
+"""Of the prior's variance, in the error that is stated: where a gradient shows nothing there may be something."""
 
 
 class Noisy(NamedTuple):
-    """A release, and the standard deviation of its noise (of a matrix: on the diagonal)."""
+    """A release, and the standard deviation of its noise (of a matrix: on the diagonal).
+
+    ``std_of_last`` is that of the last entry of a vector, which belongs to the constant feature, where it is another.
+    """
 
     value: NDArray[np.float64]
     std: float
+    std_of_last: float | None = None
+
+
+class Level(NamedTuple):
+    """The best margin for all rows, and the loss there.
+
+    ``curvature`` is the mean of ``l''``; ``l'(margin, y) = offset + scale l'(0, y)`` for both labels.
+    """
+
+    margin: float
+    curvature: float
+    offset: float
+    scale: float
 
 
 @dataclass(frozen=True)
@@ -78,12 +111,15 @@ class Curvature:
     """What is public of the second derivative of a loss.
 
     ``at_zero`` is ``l''(0, y)``, the same for all labels; ``average(s)`` its mean at normal margins of standard
-    deviation s; ``value_at_zero`` is the loss at 0, and all that can be gained where no loss is negative.
+    deviation s; ``value_at_zero`` is the loss at 0, and all that can be gained where no loss is negative. Where
+    ``|l'(0, y)|`` is ``slope_at_zero`` for both labels, ``level(m)`` is the best margin for labels of mean m.
     """
 
     at_zero: float
     average: Callable[[float], float]
     value_at_zero: float = math.inf
+    slope_at_zero: float = math.inf
+    level: Callable[[float], Level] | None = None
 
     def linearised(self, margins: float) -> float:
         """The standard deviation of margins that a linear model at 0 sees, where the true one is ``margins``."""
@@ -109,19 +145,20 @@ class Solution:
         What is left of the distance between start and minimiser.
     hessian : array of shape (d, d)
         The last one, of the sum.
-    prior : array of shape (d,)
-        Variances of the minimiser's coordinates before the first step.
+    prior : array of shape (d, d)
+        Covariance of the minimiser's coordinates before the first step.
     most : float
         Excess of the objective (a sum) at the start, at most.
     last_step : float
-        Decrease of the objective (a sum) in the last step, by that Hessian.
+        Decrease of the objective (a sum) in the last step, by that Hessian, without what noise alone is expected to
+        give.
     """
 
     point: Vector
     noise: Matrix
     shrinkage: Matrix
     hessian: Matrix
-    prior: Vector
+    prior: Matrix
     most: float
     last_step: float = math.inf
 
@@ -129,7 +166,7 @@ class Solution:
     def excess(self) -> float:
         """Expected excess of the objective (a sum): noise, shrinkage, and what the last step still gained."""
         noise = float(np.sum(self.hessian * self.noise)) / 2
-        left = float(np.sum(self.hessian * ((self.shrinkage * self.prior) @ self.shrinkage.T))) / 2
+        left = float(np.sum(self.hessian * (self.shrinkage @ self.prior @ self.shrinkage.T))) / 2
         return noise + min(left, self.most) + self.last_step
 
 
@@ -153,7 +190,7 @@ def filtered_newton(
         ``sum z z'`` over bounded rows whose last entry is ``constant``, with the noise of `SymmetricGaussian`.
     curvature : Curvature
     n_rows : float
-        Public.
+        Public. Where the second moment tells of clearly fewer, the others were null rows: they count nowhere.
     row_norm : float
         Public bound of the rows' norm, without the constant feature.
     constant : float
@@ -172,14 +209,16 @@ def filtered_newton(
     slopes[d - 1 :] = 0.0 if constant else 1.0
     penalty = np.diag(ridge * slopes)
     off_diagonal = second_moment.std / math.sqrt(2)
-    squares = float(np.trace(second_moment.value)) - n_rows * constant**2
+    n_rows = _counted(second_moment, n_rows, constant)
+    squares = float(slopes @ np.diag(second_moment.value))
     lengths = max(squares, least_length * n_rows * row_norm**2)
     prior = np.where(slopes > 0, MARGINS * n_rows / lengths, CONSTANT / constant**2 if constant else 0.0)
     start = curvature.at_zero * denoised(second_moment.value, off_diagonal, floor=0.05 * off_diagonal)
     loss_part, error = start, curvature.at_zero * off_diagonal
-    w, spread, noise, shrinkage = np.zeros(d), np.diag(prior), np.zeros((d, d)), np.eye(d)
+    w, noise, shrinkage, turn = np.zeros(d), np.zeros((d, d)), np.eye(d), np.eye(d)
+    spread = before = np.diag(prior)
     most = n_rows * curvature.value_at_zero
-    found = Solution(w, noise, shrinkage, start + penalty, prior, most)
+    found = Solution(w, noise, shrinkage, start + penalty, before, most)
     reused = "hessian" not in rounds
     for number, kind in enumerate(rounds):
         if kind == "curvature":
@@ -192,22 +231,43 @@ def filtered_newton(
             loss_part = updated_hessian(loss_part, released.value, error)
         hessian = loss_part + penalty
         gradient = yield Question("gradient", number, w)
-        g = gradient.value + ridge * slopes * w
+        g, variance = gradient.value + ridge * slopes * w, np.full(d, gradient.std**2)
         if number == 0:
-            variance = _variance(gradient.std, error, spread, slopes, reused)
-            prior = prior * np.where(slopes > 0, _evidence(g, hessian, prior, slopes, variance, curvature, signal), 1.0)
-            spread = np.diag(prior)
+            if gradient.std_of_last is not None:
+                variance[-1] = gradient.std_of_last**2
+            if reused and constant and signal < COARSE and curvature.level is not None:
+                std = math.sqrt(variance[-1]) / (n_rows * constant * curvature.slope_at_zero)
+                mean = -g[-1] / (n_rows * constant * curvature.slope_at_zero)
+                level = curvature.level(_shrunken(mean, std))
+                sums = start[:, -1] / (curvature.at_zero * constant)
+                sums[-1] = n_rows * constant
+                w = np.append(w[:-1], level.margin / constant)
+                g = level.offset * sums + level.scale * g
+                variance *= level.scale**2
+                prior, turn = _around_mean(sums, constant, n_rows, lengths, off_diagonal, level, variance[-1])
+                spread = (turn * prior) @ turn.T
+                variance[:-1] += (level.offset * off_diagonal / constant) ** 2
+                ratio = level.curvature / curvature.at_zero
+                loss_part, error = ratio * loss_part, ratio * error
+                hessian = loss_part + penalty
+            total = variance + _of_error(error, spread, slopes, reused)
+            factor = _evidence(g, hessian @ turn, prior, slopes, total, curvature, signal)
+            spread = (turn * np.where(slopes > 0, factor * prior, prior)) @ turn.T
+            before = (turn * np.where(slopes > 0, max(factor, LEAST_LEFT) * prior, prior)) @ turn.T
         signal_part = hessian @ spread @ hessian
-        variance = _variance(gradient.std, error, spread, slopes, reused)
-        gain = solve_psd(signal_part + variance * np.eye(d), hessian @ spread).T
+        total = variance + _of_error(error, spread, slopes, reused)
+        gain = solve_psd(signal_part + np.diag(total), hessian @ spread).T
         step = -gain @ g
         w = w + step
         left = np.eye(d) - gain @ hessian
-        spread = left @ spread @ left.T + gain @ (variance * np.eye(d) + MOVED_HESSIAN * signal_part) @ gain.T
+        spread = left @ spread @ left.T + gain @ (np.diag(total) + MOVED_HESSIAN * signal_part) @ gain.T
         spread = (spread + spread.T) / 2
-        noise = left @ noise @ left.T + gradient.std**2 * gain @ gain.T
+        seen = (gain * variance) @ gain.T
+        of_noise = float(np.sum(hessian * (seen + gain @ hessian @ noise @ hessian @ gain.T))) / 2
+        noise = left @ noise @ left.T + seen
         shrinkage = left @ shrinkage
-        found = Solution(w, noise, shrinkage, hessian, prior, most, float(step @ hessian @ step) / 2)
+        gained = float(step @ hessian @ step) / 2 - of_noise
+        found = Solution(w, noise, shrinkage, hessian, before, most, max(gained, 0.0))
     return found
 
 
@@ -229,36 +289,74 @@ def error_of_hessian(rounds: Sequence[str]) -> float:
     return ERROR_OF_HESSIAN if "hessian" in rounds else ERROR_OF_REUSED
 
 
-def _variance(std: float, error: float, spread: Matrix, slopes: Vector, reused: bool) -> float:
-    """Of a gradient, as the filter sees it: its noise, and what the error of the Hessian makes of the distance.
+def _counted(second_moment: Noisy, n_rows: float, constant: float) -> float:
+    """Rows that are in the sums: the constant feature's square counts them, up to two standard deviations."""
+    if not constant:
+        return n_rows
+    counted = float(second_moment.value[-1, -1] + 2 * second_moment.std) / constant**2
+    return min(n_rows, max(counted, LEAST_COUNTED * n_rows))
+
+
+def _of_error(error: float, spread: Matrix, slopes: Vector, reused: bool) -> float:
+    """Variance of a gradient that the error of the Hessian makes of the distance.
 
     An error that is the same in all rounds is weighed by the largest distance that there may still be in a direction:
     what was learned of others does not make steps there shorter.
     """
     total = float(np.trace(spread))
     if not reused:
-        return float(std**2 + (ERROR_OF_HESSIAN * error) ** 2 * total)
+        return (ERROR_OF_HESSIAN * error) ** 2 * total
     d = int(slopes.sum())
     of_slopes = spread[:d, :d]
     total += d * float(np.linalg.eigvalsh(of_slopes)[-1]) - float(np.trace(of_slopes))
-    return float(std**2 + (ERROR_OF_REUSED * error) ** 2 * total)
+    return (ERROR_OF_REUSED * error) ** 2 * total
+
+
+def _around_mean(
+    sums: Vector, constant: float, n_rows: float, lengths: float, noise: float, level: Level, variance: float
+) -> tuple[Vector, Matrix]:
+    """Variances of the slopes and of the margin at the mean row, and the matrix that makes coordinates of both.
+
+    The noisy mean is shrunk by what of its length is noise; what the rest of its noise makes of slopes counts as
+    variance of the margin there.
+    """
+    d = len(sums) - 1
+    mean, noises = sums[:d] / n_rows, (noise / (constant * n_rows)) ** 2
+    square = float(mean @ mean)
+    kept = max(0.0, 1 - d * noises / square) if square > 0 else 0.0
+    mean = kept * mean
+    around = max(lengths / n_rows - float(mean @ mean), LEAST_AROUND * lengths / n_rows)
+    last = variance / (n_rows * constant * level.curvature) ** 2 + LEVEL * (1 + level.margin**2)
+    last += MARGINS / around * kept * noises
+    turn = np.eye(d + 1)
+    turn[-1, :d] = -mean / constant
+    return np.append(np.full(d, MARGINS / around), last / constant**2), turn
+
+
+def _shrunken(mean: float, std: float) -> float:
+    """A noisy mean of labels, as likely anywhere in [-1, 1] before; never at the ends."""
+    most = 1 / (1 + max(std, 1e-9))
+    return min(max(mean / (1 + 3 * std**2), -most), most)
 
 
 def _evidence(
-    g: Vector, hessian: Matrix, prior: Vector, slopes: Vector, variance: float, curvature: Curvature, signal: float
+    g: Vector, turned: Matrix, prior: Vector, slopes: Vector, variance: Vector, curvature: Curvature, signal: float
 ) -> float:
     """By how much the variance of the slopes is larger than was assumed: most likely given the first gradient.
 
     With a normal prior of standard deviation 1 on its logarithm. It may shrink only where data are scarce.
     """
-    of_slopes = hessian @ np.diag(prior * slopes) @ hessian
-    rest = hessian @ np.diag(prior * (1 - slopes)) @ hessian
-    rest += max(variance, SOLVABLE * float(np.trace(of_slopes + rest))) * np.eye(len(g))
+    of_slopes = (turned * (prior * slopes)) @ turned.T
+    rest = (turned * (prior * (1 - slopes))) @ turned.T
+    rest += np.diag(np.maximum(variance, SOLVABLE * float(np.trace(of_slopes + rest))))
     weights, vectors = scipy.linalg.eigh(of_slopes, rest)
     z = (vectors.T @ g) ** 2
     logs = np.linspace(-5.0, 4.0, 181)
     variances = 1 + np.exp(logs)[:, None] * np.maximum(weights, 0.0)
-    likelihood = -0.5 * (np.log(variances) + z / variances).sum(axis=1) - logs**2 / 2
+    likelihood = (
+        -0.5 * (np.log(variances) + z / variances).sum(axis=1)
+        - (SCARCE_EVIDENCE if signal < SCARCE else EVIDENCE) * logs**2 / 2
+    )
     linearised = math.sqrt(MARGINS * math.exp(logs[int(np.argmax(likelihood))]))
     factor = curvature.margins(linearised) ** 2 / MARGINS
     return factor if signal < SCARCE else max(1.0, factor)

@@ -27,7 +27,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.central.linear.automatic import SOLVERS, automatic, better
-from dpdist.central.linear.bounding import GRADIENTS, ROWS, Gradient, Rows
+from dpdist.central.linear.bounding import GRADIENTS, ROWS, ClipLabel, ClipNorm, Gradient, Rows
 from dpdist.central.linear.linear_method import LinearMethod, Problem
 from dpdist.constraints import Constraint, L1Ball, Penalty, SmoothPenalty, is_proximal, is_smooth
 from dpdist.data import Dataset
@@ -38,6 +38,7 @@ from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
 from dpdist.estimators.parameters import check_bound, check_offers
 from dpdist.estimators.row_maps import features, targets
+from dpdist.kernels.clip import clip_l2
 from dpdist.losses import LOSSES, Logistic, Loss, by_name
 from dpdist.method import Method, Public
 from dpdist.privacy.audit.worst_neighbours import FAR_LABEL
@@ -104,7 +105,8 @@ class Minimizer(Estimator):
     epsilon, delta : float
         The budget of this fit. ``delta`` has to be given: far below one over the number of rows.
     row_norm : float
-        Public bound on the l2 norm of a row's features; longer rows are scaled down to it. Required where
+        Public bound on the l2 norm of a row's features; longer rows are scaled down to it, also in predictions
+        (``clipped_to_``). Required where
         ``gradient="norm"``.
     fit_intercept : bool, default True
         Adds a constant feature as large as the others: ``row_norm / sqrt(n_features)``, which costs 1/(2 n_features)
@@ -145,6 +147,9 @@ class Minimizer(Estimator):
     n_iter_ : int
         The public number of rounds.
     solver_, solver_reason_, gradient_ : str
+    clipped_to_ : float or None
+        The norm that longer rows are scaled down to in predictions, as they were in the fit: what ``coef_`` says of
+        rows so bounded would be too much for longer ones.
     expected_error_ : float
         Expected excess of the mean loss, from the released curvature; for ``solver="newton"``,
         ``"robust-newton"`` and ``"sufficient-statistics"``.
@@ -229,7 +234,9 @@ class Minimizer(Estimator):
         assert isinstance(method, LinearMethod)
         self._keep(fitted["solutions"], method.problem.intercept)
         self.solver_, self.solver_reason_ = method.name, method.reason
-        self.gradient_ = method.problem.gradient.name if method.problem.gradient is not None else "norm"
+        gradient = method.problem.gradient or ClipNorm()
+        self.gradient_ = gradient.name
+        self.clipped_to_ = method.problem.row_norm if isinstance(gradient, ClipNorm | ClipLabel) else None
         self.n_iter_ = method.rounds
         if "expected_error" in fitted:
             self.expected_error_ = fitted["expected_error"]
@@ -240,7 +247,7 @@ class Minimizer(Estimator):
 
     @available_if(_takes_signs)
     def decision_function(self, X: Any) -> Vector:
-        """The linear predictor ``X @ coef_ + intercept_``; only for losses for two classes."""
+        """The linear predictor ``x @ coef_ + intercept_`` of rows, bounded as in the fit; only for two classes."""
         return self._linear_predictor(X)
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -256,7 +263,8 @@ class Minimizer(Estimator):
     def _linear_predictor(self, X: Any) -> Vector:
         check_is_fitted(self, "coef_")
         X = validate_data(self, X, reset=False)
-        return X @ self.coef_.T + self.intercept_
+        rows = X if self.clipped_to_ is None else clip_l2(X, self.clipped_to_)
+        return rows @ self.coef_.T + self.intercept_
 
     def _keep(self, solutions: NDArray[np.float64], intercept: float) -> None:
         d = self.n_features_in_

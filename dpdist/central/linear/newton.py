@@ -1,9 +1,10 @@
 """Newton steps from a private second moment, private Hessians and gradients (dp-newton).
 
-``A = sum z z'`` over the bounded rows with their constant feature is released first; for a logistic loss ``A / 4`` is
-the Hessian at 0. Each round then releases a gradient and, in the first rounds after it, the Hessian or, where data are
-too few for a matrix, the mean curvature that scales ``A``. What is made of them is `dpdist.solvers.filtered_newton`:
-every step is weighed by what its noise allows, so that there is no step size, no floor and no penalty to choose.
+The Hessian at 0 is released first: for a logistic loss a quarter of the second moment ``A = sum z z'`` of the bounded
+rows with their constant feature. Each round then releases a gradient and, in the first rounds after it, the Hessian
+or, where data are too few for a matrix, the mean curvature that scales ``A``. What is made of them is
+`dpdist.solvers.filtered_newton`: every step is weighed by what its noise allows, so that there is no step size, no
+floor and no penalty to choose.
 
 Why it is private: rows enter through sums whose sensitivities are exact (`dpdist.queries.moment_sums`,
 `dpdist.queries.gradient_sums`, `dpdist.queries.curvature_sums`). At w = 0 all residuals are ``|l'(0)|`` (1/2 for the
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.optimize
 
 from dpdist.central.linear.bounding import All, ClipNorm
 from dpdist.central.linear.gradient_descent import needs_delta
@@ -27,7 +29,7 @@ from dpdist.central.linear.normal_rows import Filter, Rows, newton, response
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError
 from dpdist.kernels.moments import unpack_symmetric
-from dpdist.losses import Loss, Squared
+from dpdist.losses import Loss
 from dpdist.method import Line, Oracle, Public
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
@@ -36,12 +38,14 @@ from dpdist.queries.curvature_sums import CurvatureSum
 from dpdist.queries.gradient_sums import GradientSum
 from dpdist.queries.moment_sums import HessianSum
 from dpdist.solvers.filtered_newton import (
+    COARSE,
     CONSTANT,
     MARGINS,
     MOVED_HESSIAN,
     SCARCE,
     STEEPEST,
     Curvature,
+    Level,
     Noisy,
     Question,
     Solution,
@@ -62,6 +66,18 @@ GROWTH = 1.3
 """Of the gradients' shares from round to round where there are Hessians: the last steps matter most."""
 FIRST = 0.6
 """What the first gradient gets of its part: its sensitivity is half of the others'."""
+SCARCE_FIRST = 2 / 3
+"""Of all gradients, where data are scarce: no later point is far from the best margin for all rows."""
+FIRST_CONSTANT = (0.5, 3.0)
+"""Range of the constant feature of the first gradient where data are few, relative to row_norm: it tells the shares of
+the classes, by which steps begin at the best margin for all rows."""
+KNOWN = 40.0
+"""Rows x mu above which its least size tells them."""
+HESSIAN_SIGNAL = 500.0
+"""Rows x mu / sqrt(features) below which Hessians that stand out of their noise still lose: what they cost gradients is
+more than what they tell."""
+FARTHEST = 25.0
+"""Largest margin that is the best one for all rows."""
 MOST_FEATURES = 1000
 """Above it matrices cost more time and noise than they gain."""
 
@@ -130,19 +146,25 @@ class Newton(LinearMethod):
         parts = (GROWTH if self.hessians else 1.0) ** np.arange(self.rounds)
         parts *= rest / parts.sum()
         if self.rounds > 1:
-            saved = (1 - FIRST) * parts[0]
-            parts[0] -= saved
-            parts[1:] *= 1 + saved / parts[1:].sum()
+            first = parts[0]
+            parts[0] = FIRST * first if self._signal >= SCARCE else max(SCARCE_FIRST * rest, first)
+            parts[1:] *= (rest - parts[0]) / (rest - first)
         return [float(part) for part in parts]
 
     def _hessian_stands_out(self) -> bool:
-        """Whether half of the largest mean eigenvalue there can be exceeds the edge of a Hessian's noise."""
+        """Whether gradients are exact, and half of the largest mean eigenvalue there can be is above the noise."""
         problem = self.problem
         assert problem.row_norm is not None
         d = problem.n_parameters
         high = self._loss_curvature.at_zero
         noise = high * self._length**2 / (self._mu() * math.sqrt(HESSIAN_SHARE / HESSIANS))
-        return problem.n_rows * high * problem.row_norm**2 / (2 * d) > 2 * math.sqrt(d) * noise
+        above = problem.n_rows * high * problem.row_norm**2 / (2 * d) > 2 * math.sqrt(d) * noise
+        return above and self._signal >= HESSIAN_SIGNAL
+
+    @property
+    def _signal(self) -> float:
+        """Rows x mu / sqrt(features)."""
+        return self.public.n_units * self._mu() / math.sqrt(self.problem.n_features)
 
     # -- the queries ------------------------------------------------------------------------------------------------
 
@@ -153,9 +175,8 @@ class Newton(LinearMethod):
 
     @property
     def _moment(self) -> HessianSum:
-        """The Hessian of the squared loss is the second moment, with the constant feature."""
-        assert self.problem.row_norm is not None
-        return HessianSum(Squared(), self.problem.row_norm, self.problem.intercept)
+        """The Hessian at 0, of any class: a row whose label is none counts here as little as in a gradient."""
+        return self._hessian(0 if self.problem.n_problems > 1 else None)
 
     def _hessian(self, target: int | None = None) -> HessianSum:
         assert self.problem.row_norm is not None
@@ -169,8 +190,20 @@ class Newton(LinearMethod):
         problem = self.problem
         assert problem.row_norm is not None and isinstance(problem.gradient, ClipNorm)
         slope = problem.loss.derivative_bound if number else _slope_at_zero(problem.loss)
-        clip_norm = min(slope * self._length, problem.gradient.clip_norm or math.inf)
-        return GradientSum(problem.loss, problem.row_norm, clip_norm, problem.intercept, target)
+        constant = problem.intercept if number else self._first_constant
+        clip_norm = min(slope * math.hypot(problem.row_norm, constant), problem.gradient.clip_norm or math.inf)
+        return GradientSum(problem.loss, problem.row_norm, clip_norm, constant, target)
+
+    @property
+    def _first_constant(self) -> float:
+        """The constant feature of the first gradient, which may be any: the point is 0."""
+        problem = self.problem
+        assert problem.row_norm is not None and isinstance(problem.gradient, ClipNorm)
+        plain = self.hessians or self._signal >= COARSE or problem.gradient.clip_norm is not None
+        if plain or not problem.intercept:
+            return problem.intercept
+        size = float(np.clip(KNOWN / (self.public.n_units * self._mu()), *FIRST_CONSTANT))
+        return max(problem.intercept, size * problem.row_norm)
 
     # -- the solution -----------------------------------------------------------------------------------------------
 
@@ -188,8 +221,10 @@ class Newton(LinearMethod):
     def _solved(self, oracle: Oracle, target: int | None) -> Solution:
         problem = self.problem
         assert problem.row_norm is not None
+        at_zero = oracle.once("second moment", lambda: self._ask(oracle, "second moment", None, None))
+        high = self._loss_curvature.at_zero
         loop = filtered_newton(
-            oracle.once("second moment", lambda: self._ask(oracle, "second moment", None, None)),
+            Noisy(at_zero.value / high, at_zero.std / high),
             self._loss_curvature,
             n_rows=problem.n_rows,
             row_norm=problem.row_norm,
@@ -202,20 +237,22 @@ class Newton(LinearMethod):
         def answer(question: Question) -> Noisy:
             if question.kind == "gradient":
                 query: Query = self._gradient(question.round, target)
-                return self._ask(oracle, f"gradient {question.round + 1}", oracle.visit(question.point), query)
+                found = self._ask(oracle, f"gradient {question.round + 1}", oracle.visit(question.point), query)
+                return found if question.round or not problem.intercept else self._in_units(found)
             query = self._hessian(target) if question.kind == "hessian" else self._curvature(target)
             return self._ask(oracle, question.kind, question.point, query)
 
         return drive(loop, answer)
 
+    def _in_units(self, first: Noisy) -> Noisy:
+        """The first gradient, as it would be with the constant feature of the others."""
+        scale = self.problem.intercept / self._first_constant
+        return Noisy(np.append(first.value[:-1], scale * first.value[-1]), first.std, scale * first.std)
+
     def _ask(self, oracle: Oracle, name: str, point: Vector | None, query: Query | None) -> Noisy:
         state = np.zeros(self.problem.n_parameters) if point is None else point
         value = oracle.ask(name, state, query)
         return Noisy(unpack_symmetric(value) if name in ("second moment", "hessian") else value, oracle.noise_std)
-
-    @property
-    def _signal(self) -> float:
-        return self.public.n_units * self._mu() / math.sqrt(self.problem.n_features)
 
     @property
     def _loss_curvature(self) -> Curvature:
@@ -240,16 +277,21 @@ class Newton(LinearMethod):
             factor = told.unlinearised(np.sqrt(MARGINS * wanted), STEEPEST) ** 2 / MARGINS
             return factor if scarce else np.maximum(factor, 1.0)
 
+        gradients = [std(f"gradient {k + 1}", self._gradient(k)) for k in range(self.rounds)]
+        level = None
+        if problem.intercept and not self.hessians and self._signal < COARSE:
+            level = gradients[0] / (problem.n_rows * self._first_constant * problem.intercept * told.at_zero)
         asked = Filter(
             kinds=self.kinds,
-            gradients=[std(f"gradient {k + 1}", self._gradient(k)) for k in range(self.rounds)],
-            moment=std("second moment", self._moment) / math.sqrt(2),
+            gradients=gradients,
+            moment=std("second moment", self._moment) / (math.sqrt(2) * told.at_zero),
             hessian=std("hessian", self._hessian()) / math.sqrt(2) if "hessian" in self.kinds else 0.0,
             margins=MARGINS,
             constant=CONSTANT,
             known=error_of_hessian(self.kinds),
             moved=MOVED_HESSIAN,
             revised=revised,
+            level=level,
         )
         return newton(rows, told, problem.n_rows, problem.strong_convexity * problem.n_rows, asked)
 
@@ -264,8 +306,26 @@ def loss_curvature(loss: Loss) -> Curvature:
             weights @ (loss.second_derivative(std * nodes, 1.0) + loss.second_derivative(std * nodes, -1.0)) / 2
         )
 
-    value = max(float(loss.value(0.0, 1.0)), float(loss.value(0.0, -1.0)))
-    return Curvature(float(loss.second_derivative(0.0, 1.0)), average, value)
+    signs = np.array([1.0, -1.0])
+    down, up = loss.derivative(np.zeros(2), signs)
+    value = float(loss.value(np.zeros(2), signs).max())
+    at_zero = float(loss.second_derivative(0.0, 1.0))
+    if down != -up:
+        return Curvature(at_zero, average, value)
+
+    def level(mean: float) -> Level:
+        shares = (1 + mean * signs) / 2
+
+        def slope(margin: float) -> float:
+            return float(shares @ loss.derivative(np.full(2, margin), signs))
+
+        ends = slope(-FARTHEST), slope(FARTHEST)
+        margin = scipy.optimize.brentq(slope, -FARTHEST, FARTHEST) if ends[0] < 0 < ends[1] else 0.0
+        there = loss.derivative(np.full(2, margin), signs)
+        curvature = float(shares @ loss.second_derivative(np.full(2, margin), signs))
+        return Level(margin, curvature, float(there.sum()) / 2, float((there[0] - there[1]) / (2 * down)))
+
+    return Curvature(at_zero, average, value, float(up), level)
 
 
 def newton_can(problem: Problem) -> bool:

@@ -12,7 +12,7 @@ in s and in the covariance of u and ``w*'z``: a large error costs what it costs,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -85,6 +85,13 @@ class Rows:
     def squares(self) -> Vector:
         """Variance of the best predictors."""
         return self.sum(self.moments * self.weights)
+
+    def with_constant(self, constant: float) -> Rows:
+        """The same rows with a constant feature of another size, if they have one."""
+        if not self.constant:
+            return self
+        scale = np.append(np.ones(len(self.counts) - 1), (constant / self.constant) ** 2)
+        return replace(self, moments=self.moments * scale, weights=self.weights / scale, constant=constant)
 
 
 @dataclass(frozen=True)
@@ -211,6 +218,8 @@ class Filter:
         Squared relative error of a Hessian at the point where a step ends.
     revised : callable
         The variance of the margins that the first gradient suggests, where they are what they are.
+    level : float or None
+        Standard deviation of the coordinate of the constant feature where steps begin at the best constant.
     """
 
     kinds: Sequence[str]
@@ -222,6 +231,7 @@ class Filter:
     known: float
     moved: float
     revised: Callable[[Vector, Vector], Vector]
+    level: float | None = None
 
 
 def newton(rows: Rows, response: Response, n: float, ridge: float, filter: Filter) -> Vector:
@@ -238,6 +248,8 @@ def newton(rows: Rows, response: Response, n: float, ridge: float, filter: Filte
     if rows.constant:
         spread = spread + filter.constant / rows.constant**2 * (1 - slopes)
     at, variances = np.zeros_like(x), np.zeros_like(x)
+    if filter.level is not None:  # without the slopes the best constant is a smaller one
+        at[:, -1], variances[:, -1], spread[:, -1] = best[:, 0] / response.at_zero, filter.level**2, filter.level**2
     error, curvature = response.at_zero * filter.moment, np.full(len(x), response.at_zero)
     reused = "hessian" not in filter.kinds
     for number, (kind, std) in enumerate(zip(filter.kinds, filter.gradients, strict=True)):

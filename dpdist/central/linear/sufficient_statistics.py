@@ -28,6 +28,7 @@ from dpdist.estimators.parameters import BOUNDS
 from dpdist.kernels.moments import unpack_symmetric
 from dpdist.losses import Huber, Squared
 from dpdist.method import DECIDED, Line, Oracle, Public
+from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.queries.gradient_sums import GradientSum
@@ -37,6 +38,10 @@ from dpdist.solvers.least_squares import ERROR_OF_MOMENT, Posterior, first_poste
 MOMENT_SHARE = 0.7
 LABEL_SCALE = 0.7
 """Of labels at their bound, relative to rows at theirs: less would hide X'y, more would hide X'X."""
+KNOWN = 100.0
+"""Rows x mu over which the constant feature is as large as row_norm."""
+LARGEST_CONSTANT = 2.0
+"""Relative to row_norm."""
 PASSES = 2
 RESIDUALS = 2.5
 """Standard deviations at which residuals are cut."""
@@ -80,21 +85,37 @@ class SufficientStatistics(LinearMethod):
         row_norm, bound = self._bounds
         scale = LABEL_SCALE * self._length / bound
         return SecondMomentSum(
-            self.problem.n_features, row_norm, label_bound=bound, label_scale=scale, intercept=self.problem.intercept
+            self.problem.n_features, row_norm, label_bound=bound, label_scale=scale, intercept=self.constant
         )
+
+    @property
+    def constant(self) -> float:
+        """The constant feature: where data are scarce it is larger than that of the problem, or nothing would tell the
+        mean of the labels."""
+        problem, public = self.problem, self.public
+        if not problem.intercept:
+            return 0.0
+        strength = public.n_units * gdp_mu(public.budget.epsilon, public.budget.delta)
+        return max(problem.intercept, min(KNOWN / strength, LARGEST_CONSTANT) * self._bounds[0])
+
+    def _in_units(self, point: Vector) -> Vector:
+        """The same with the constant feature of the problem."""
+        found = point.copy()
+        found[self.problem.n_features :] *= self.constant / (self.problem.intercept or 1.0)
+        return found
 
     def gradient(self, cut: float) -> GradientSum:
         """Of the squared loss with residuals cut there, which is Huber's."""
         row_norm, _ = self._bounds
-        return GradientSum(Huber(cut), row_norm, cut * self._length, self.problem.intercept)
+        return GradientSum(Huber(cut), row_norm, cut * self._length, self.constant)
 
     def solution(self, oracle: Oracle, target: int | None) -> Vector:
-        return self._solved(oracle).point
+        return self._in_units(self._solved(oracle).point)
 
     def solve(self, oracle: Oracle) -> Mapping[str, Any]:
         found = self._solved(oracle)
         error = float(np.sum(found.spread * found.moment)) / (2 * self.problem.n_rows)
-        return {"solutions": found.point[None], "expected_error": error}
+        return {"solutions": self._in_units(found.point)[None], "expected_error": error}
 
     def _solved(self, oracle: Oracle) -> Posterior:
         problem, moment = self.problem, self.moment
@@ -109,11 +130,12 @@ class SufficientStatistics(LinearMethod):
             label_bound=bound,
             n_rows=problem.n_rows,
             row_norm=row_norm,
-            constant=problem.intercept,
+            constant=self.constant,
             ridge=ridge,
         )
         cut = RESIDUALS * min(found.residuals(problem.n_rows), 2 * bound)
-        gradient = oracle.ask("gradient", oracle.visit(found.point), self.gradient(cut))
+        oracle.visit(self._in_units(found.point))
+        gradient = oracle.ask("gradient", found.point, self.gradient(cut))
         return improved(found, gradient + ridge * slopes * found.point, oracle.noise_std)
 
     def foreseen(self, plan: Plan, rows: Rows) -> Vector:
@@ -122,7 +144,7 @@ class SufficientStatistics(LinearMethod):
         cut = RESIDUALS * rows.residuals
         later = plan["gradient"].mechanism.noise_std(self.gradient(1.0).sensitivity(neighbours)) * cut
         first = np.full(len(cut), noise / self.moment.label_scale)
-        return least_squares(rows, self.problem.n_rows, (first, later), noise, ERROR_OF_MOMENT)
+        return least_squares(rows.with_constant(self.constant), self.problem.n_rows, (first, later), noise, ERROR_OF_MOMENT)
 
     @property
     def label_size(self) -> float:
@@ -140,7 +162,7 @@ class SufficientStatistics(LinearMethod):
 
     @property
     def _length(self) -> float:
-        return math.hypot(self._bounds[0], self.problem.intercept)
+        return math.hypot(self._bounds[0], self.constant)
 
 
 def _check(problem: Problem, solver: str) -> None:

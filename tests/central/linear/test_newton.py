@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import sklearn.linear_model
 from scipy.special import expit
+from sklearn.base import clone
 
 from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, Minimizer
 from dpdist.central import ClipLabel, ClipNorm, Newton, SufficientStatistics
@@ -69,6 +70,25 @@ def test_the_default_beats_plain_descent_and_a_constant_and_gets_better_with_eps
     assert errors[2.0] < 0.03 * constant and errors[2.0] < 0.3 * (log_loss(plain, X, y) - best)
 
 
+@pytest.mark.parametrize("solver", ["newton", "gradient", "objective"])
+def test_a_bound_three_times_too_small_costs_little_as_rows_are_bounded_in_predictions_too(solver):
+    X, y, margin = classes("counts")
+    best = np.logaddexp(0, -y * margin).mean()
+    share = np.mean(y == 1)
+    constant = -(share * np.log(share) + (1 - share) * np.log(1 - share)) - best
+    fits = [LogisticRegression(epsilon=2.0, random_state=s, **SIGNS, solver=solver).fit(3 * X, y) for s in range(3)]
+    assert fits[0].clipped_to_ == 1.0
+    assert np.mean([log_loss(fit, 3 * X, y) for fit in fits]) - best < (0.1 if solver == "newton" else 0.5) * constant
+    whole = [np.logaddexp(0, -y * (3 * X @ fit.coef_[0] + fit.intercept_[0])).mean() for fit in fits]
+    assert solver != "newton" or np.mean(whole) - best > 0.2 * constant
+
+
+def test_labels_and_rows_beyond_their_bounds_leave_least_squares_better_than_a_constant():
+    X, y = numbers("counts")
+    fits = [LinearRegression(epsilon=1.0, random_state=s, **REALS).fit(3 * X, y) for s in range(3)]
+    assert np.mean([np.mean((y - fit.predict(3 * X)) ** 2) for fit in fits]) < 0.7 * np.var(y)
+
+
 @pytest.mark.parametrize("law", ["factors", "counts", "tails"])
 def test_least_squares_is_near_the_fit_without_privacy(law):
     X, y = numbers(law)
@@ -81,6 +101,23 @@ def test_least_squares_is_near_the_fit_without_privacy(law):
         errors[epsilon] = np.mean([np.mean((y - fit.predict(X)) ** 2) for fit in fits]) / best
     assert errors[5.0] < errors[1.0] < errors[0.3] < np.var(y) / best
     assert errors[1.0] < 1.05 and errors[5.0] < 1.005
+
+
+@pytest.mark.parametrize("share", [0.05, 0.4])
+def test_where_data_are_scarce_steps_stay_at_the_best_constant(share):
+    X, _, rng = table("factors", n=5_000, d=20)
+    y = np.where(rng.random(5_000) < share, 1, -1)
+    share = np.mean(y == 1)
+    constant = -(share * np.log(share) + (1 - share) * np.log(1 - share))
+    fits = [LogisticRegression(epsilon=0.05, random_state=s, **SIGNS).fit(X, y) for s in range(6)]
+    assert np.mean([log_loss(fit, X, y) for fit in fits]) < constant + 0.05
+
+
+def test_where_data_are_scarce_least_squares_stays_near_the_mean_of_the_labels():
+    X, _, rng = table("factors", n=5_000, d=20)
+    y = np.clip(0.4 + 0.2 * rng.normal(size=5_000), -1, 1)
+    fits = [LinearRegression(epsilon=0.05, random_state=s, **REALS).fit(X, y) for s in range(6)]
+    assert np.mean([np.mean((y - fit.predict(X)) ** 2) for fit in fits]) < 1.3 * np.var(y)
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 3.0])
@@ -98,8 +135,7 @@ def test_the_first_gradient_costs_a_quarter_and_matrices_are_measured_as_matrice
     found = model.sensitivities(50_000, 6)
     radius = 1 + 1 / 6
     assert found["gradient 1"] == pytest.approx(found["gradient 2"] / 2)
-    assert found["second moment"] == pytest.approx(np.sqrt(2) * radius)
-    assert found["hessian"] == pytest.approx(np.sqrt(2) * radius / 4)
+    assert found["second moment"] == found["hessian"] == pytest.approx(np.sqrt(2) * radius / 4)
     method = model._method_for(50_000, 6)
     assert all(line.mechanism.norm == FROBENIUS for line in method.lines() if line.name in ("second moment", "hessian"))
     assert sum(line.share for line in method.lines()) == pytest.approx(1.0)
@@ -123,16 +159,18 @@ class Replay:
         return point
 
 
+@pytest.mark.parametrize("epsilon", [0.03, 1.0])
 @pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression])
-def test_the_answer_is_a_function_of_releases_and_public_numbers(kind):
+def test_the_answer_is_a_function_of_releases_and_public_numbers(kind, epsilon):
     """The method sees no rows: the same releases give the same answer to the last bit."""
     X, y, _ = classes("counts", n=5_000)
     options = SIGNS if kind is LogisticRegression else REALS
-    model = kind(epsilon=1.0, random_state=3, **options).fit(X, y)
+    model = kind(epsilon=epsilon, random_state=3, **options).fit(X, y)
     method = model._method_for(*X.shape)
     replayed = method.solve(Replay(SimpleNamespace(releases_=model.releases_)))
     w = replayed["solutions"][0]
     assert np.array_equal(np.ravel(model.coef_), w[:-1])
+    assert kind is not LogisticRegression or not np.any(model.history_[0])  # and no point is changed afterwards
     assert model.expected_error_ == replayed["expected_error"]
 
 
@@ -177,6 +215,19 @@ def test_a_null_row_and_wild_numbers_change_nothing_visible():
         again = LogisticRegression(epsilon=1.0, random_state=0, **SIGNS).fit(other, y)
         assert again.plan_ == plan and again.solver_reason_ == model.solver_reason_ and again.n_iter_ == model.n_iter_
         assert np.isfinite(again.coef_).all()
+
+
+@pytest.mark.parametrize("hessians", [False, True])
+def test_rows_with_a_label_that_is_no_class_count_as_little_as_empty_ones(hessians):
+    X, y, _ = classes("counts", n=3_000)
+    other = np.arange(3_000) % 3 == 0
+    model = Minimizer(
+        "logistic", epsilon=1.0, delta=1e-6, row_norm=1.0, solver=Newton(hessians=hessians), random_state=0
+    )
+    labelled = clone(model).fit(X, np.where(other, 7, y))
+    empty = clone(model).fit(np.where(other[:, None], np.nan, X), y)
+    assert all(np.array_equal(a.value, b.value) for a, b in zip(labelled.releases_, empty.releases_, strict=True))
+    assert np.array_equal(labelled.coef_, empty.coef_)
 
 
 def test_one_hot_columns_that_add_up_to_the_constant_work():
