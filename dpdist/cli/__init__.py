@@ -124,7 +124,8 @@ def main() -> None:
       1    a bug in dpdist
       2    the command, a file or a setting is wrong; the message says what to do
       3    refused by the ledger: the budget does not suffice (nothing is charged
-           or released), or another process has taken over the run
+           or released), another process has taken over the run, or something
+           was lost or restored from a copy; the message says what to put back
       75   a server, a store or a cluster was away for longer than it is waited for;
            'dpdist run JOB --resume' goes on
       130  interrupted (Ctrl-C); a second Ctrl-C stops at once

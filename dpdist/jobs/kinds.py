@@ -203,7 +203,12 @@ class Reader:
             ((name, arguments),) = value.items()
             if name in kinds:
                 return self._made(arguments, f"{key}.{name}", kinds[name], {})
-            return self.add(f"{key}.{name}", arguments.where, f"unknown kind {name!r}; {nearest(name, kinds)}")
+            readers = [mine for mine, kind in kinds.items() if name in kind.parameters()]
+            text = f"unknown kind {name!r}; {nearest(name, kinds)}"
+            if readers:
+                made = f"{{{readers[0]}: {{{name}: {shown(arguments.value)}}}}}"
+                text = f"it belongs to {', '.join(readers)}; write {made}"
+            return self.add(f"{key}.{name}", arguments.where, text)
         names = [*offered, "auto"]
         if isinstance(value, str) and present is None:
             if value in names:

@@ -224,7 +224,7 @@ def _head_in(record: Mapping[str, Any]) -> Head | None:
 
 
 def _unwritable(path: str, error: ResultStoreError, charged: str = "Nothing was charged") -> OutputError:
-    fix = error.fix or "name a directory this account may write to"
+    fix = error.fix or "make room, or name a directory this account may write to"
     return output_error(error, f"output {path} cannot be written to ({error.why}): {fix}. {charged}")
 
 

@@ -476,6 +476,11 @@ BROKEN = {
         "params.constraint.L2Ball.radus",
         "did you mean 'radius'?",
     ),
+    "field of a solver that is not chosen": (
+        with_(method="auto", estimator="LogisticRegression", params__solver={"n_rounds": 3}),
+        "params.solver.n_rounds",
+        "write {GradientDescent: {n_rounds: 3}}",
+    ),
     "misspelt field of a solver": (
         with_(params__solver={"n_round": 3}),
         "params.solver.n_round",

@@ -53,7 +53,8 @@ _FIXES = {
     sqlite3.SQLITE_FULL: "the disk (or the quota) is full: make room and start the same run again",
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: "it is not an SQLite file, or damaged: name another file or restore a backup",
-    sqlite3.SQLITE_IOERR: "the disk failed to read or write: check it, then start the same run again",
+    sqlite3.SQLITE_IOERR: "the disk failed to read or write, or is full: check it, make room, then start the same run "
+    "again",
     sqlite3.SQLITE_TOOBIG: "a value is larger than SQLite stores (about 1 GB): release it in several pieces",
 }
 
@@ -258,6 +259,8 @@ class Database:
 
     def _explained(self, error: Exception) -> LedgerError:
         code = _primary_code(error)
+        if code == sqlite3.SQLITE_CANTOPEN and os.path.isfile(self.path):  # its log cannot be made
+            code = sqlite3.SQLITE_READONLY
         fix = _FIXES.get(code, "see the message before this one, then start the same run again")
         kind = LedgerUnavailable if code == sqlite3.SQLITE_BUSY else LedgerError
         return kind(
