@@ -253,9 +253,14 @@ class Method(Choice, ABC):
         """What to expect from public numbers; None where no formula is known."""
         return None
 
-    def expected(self, plan: Plan) -> Expected | None:
-        """A range that does not rest on assumptions about the rows; None where none is known."""
-        return None
+    @property
+    def foresees(self) -> bool:
+        """Whether `expected` knows a range, before anything is planned."""
+        return False
+
+    def expected(self, plan: Plan) -> Expected:
+        """A range that does not rest on assumptions about the rows."""
+        raise NotImplementedError
 
     def warnings(self) -> Sequence[str]:
         """What to say before anything is charged."""

@@ -182,20 +182,18 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
 
     def _outlook_of_range(self, first: Method) -> Outlook | None:
         """The outlook of a method that knows a range, None for others: `fit` shows its warnings as well."""
-        alike = first.one_row_each()
-        now = alike.expected(_plan(alike, alike.lines()))
-        if now is None:
+        if not first.foresees:
             return None
-        public = first.public
+        public, alike = first.public, first.one_row_each()
+        now = alike.expected(_plan(alike, alike.lines()))
 
         def expect(n: int, epsilon: float) -> Expected:
             if (n, epsilon) == (public.n_rows, public.budget.epsilon):
                 return now
             alike = self._other(first, n, epsilon)
-            found = alike.expected(_plan(alike, alike.lines()))
-            if found is None:
+            if not alike.foresees:
                 raise BudgetError(f"no range is known of solver={alike.name!r}")
-            return found
+            return alike.expected(_plan(alike, alike.lines()))
 
         trivial, epsilon = self._trivial_error(first), public.budget.epsilon
         found = outlook_of_range(expect, trivial, public.n_rows, epsilon, first.budget.delta)

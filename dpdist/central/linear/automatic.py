@@ -102,10 +102,10 @@ def compared(problem: Problem, stated: Stated | None) -> list[Candidate]:
 
 def better(problem: Problem, stated: Stated, method: LinearMethod) -> str:
     """What would be clearly better than a method that was asked for; empty if nothing is."""
+    if not method.foresees or _only_one(problem) is not None or not (found := compared(problem, stated)):
+        return ""
     plan = calibrate([line.item for line in method.lines()], problem.budget, problem.neighbours)
     own = method.prediction(plan)
-    if own is None or _only_one(problem) is not None or not (found := compared(problem, stated)):
-        return ""
     best = _best(found)
     never_worse = bool(np.all(best.prediction.excess <= AS_GOOD * own.excess + NOTHING * own.gained))
     if not never_worse or own.typical < max(CLEARLY * best.prediction.typical, SMALL * float(own.gained.min())):
@@ -125,13 +125,14 @@ def _candidate(problem: Problem, solver: LinearMethod) -> Candidate | None:
         if isinstance(solver, PerturbedObjective) and problem.public.units.max_rows > 1:
             return None
         decided = solver.decide(alike.public, alike)
+        if not decided.foresees:
+            return None
         plan = calibrate([line.item for line in decided.lines()], alike.budget, alike.neighbours)
     except (BudgetError, MissingBound):
         return None
     assert isinstance(decided, LinearMethod)
-    prediction = decided.prediction(plan)
     passes = sum(item.count * item.passes for item in plan.items) / problem.n_problems
-    return None if prediction is None else Candidate(solver, passes, prediction)
+    return Candidate(solver, passes, decided.prediction(plan))
 
 
 def _range(prediction: Prediction) -> str:

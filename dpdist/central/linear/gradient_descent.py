@@ -239,13 +239,17 @@ class ClippedDescent(LoopMethod):
         prox = proximal(problem.proximal_penalty, problem.constraint, d)
         return drive(prox_gradient(first, prox, step, self.rounds, momentum, self.tail, pick), gradient)
 
-    def foreseen(self, plan: Plan, rows: Rows) -> Vector | None:
-        """Where a clip, a set or a penalty that is no ridge binds nobody knows; samples vary, and are not followed."""
+    @property
+    def _is_followed(self) -> bool:
+        """Where a set or a penalty that is no ridge binds nobody knows; samples vary."""
+        penalty = self.problem.penalty
+        ridge = penalty is None or (isinstance(penalty, ElasticNet) and penalty.l1_ratio == 0)
+        plain = self.problem.constraint is None and self.start is None and self.rate is None
+        return ridge and plain and self.combine not in ("random", "min-noisy")
+
+    def foreseen(self, plan: Plan, rows: Rows) -> Vector:
+        """Of gradients that no clip cuts."""
         problem = self.problem
-        ridge = problem.penalty is None or (isinstance(problem.penalty, ElasticNet) and problem.penalty.l1_ratio == 0)
-        plain = problem.constraint is None and ridge and self.start is None
-        if not plain or self.combine in ("random", "min-noisy") or self.rate is not None:
-            return None
         noise = plan["gradient"].mechanism.noise_std(norm_gradient(problem).sensitivity(problem.neighbours))
         step = np.full(len(rows.moments), self.step_size or 0.0)
         if self.step_size is None:

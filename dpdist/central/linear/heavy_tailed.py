@@ -36,7 +36,6 @@ from dpdist.central.linear.bounding import ClipNorm, Shrink, Trim
 from dpdist.central.linear.gradient_descent import ClippedDescent, check_curvature, needs_delta
 from dpdist.central.linear.high_dimensional import COORDINATEWISE, bounded_gradient, feature_square
 from dpdist.central.linear.linear_method import Problem, Vector, bounded_by
-from dpdist.central.linear.normal_rows import Rows
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS
@@ -229,8 +228,10 @@ class RobustDescent(ClippedDescent):
         pick = self.picked(oracle, target)
         return self._stored(self.descend(self.step, mean_gradient, self._first(self.constant), pick))
 
-    def foreseen(self, plan: Plan, rows: Rows) -> None:
-        """Rows without bounds are not those that are followed."""
+    @property
+    def _is_followed(self) -> bool:
+        """Rows without bounds are not."""
+        return False
 
     def expected_error(self, plan: Plan) -> float | None:
         """Excess that is due to the noise, for features of the usual size.

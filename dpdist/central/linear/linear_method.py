@@ -165,29 +165,36 @@ class LinearMethod(Method):
     def solution(self, oracle: Oracle, target: int | None) -> Vector:
         """Of one binary problem: coefficients, then the weight of the constant feature."""
 
-    def foreseen(self, plan: Plan, rows: Cases) -> Vector | None:
-        """Excess of the mean loss in each case of rows; None where nothing tells it."""
-        return None
+    @property
+    def foresees(self) -> bool:
+        problem = self.problem
+        bounded = problem.loss.labels == "real" or math.isfinite(problem.loss.derivative_bound)
+        return self._is_followed and problem.row_norm is not None and problem.loss.convex and bounded
+
+    @property
+    def _is_followed(self) -> bool:
+        """Whether `foreseen` knows how the solver ends."""
+        return False
+
+    def foreseen(self, plan: Plan, rows: Cases) -> Vector:
+        """Excess of the mean loss in each case of rows."""
+        raise NotImplementedError
 
     @property
     def label_size(self) -> float:
         """What bounds real labels, or the part of them that counts."""
         return self.problem.loss.derivative_bound
 
-    def prediction(self, plan: Plan) -> Prediction | None:
+    def prediction(self, plan: Plan) -> Prediction:
         """The excess in all cases that public numbers leave open."""
         problem = self.problem
-        bounded = problem.loss.labels == "real" or math.isfinite(problem.loss.derivative_bound)
-        if problem.row_norm is None or not problem.loss.convex or not bounded:
-            return None
+        assert problem.row_norm is not None
         label_size = None if problem.loss.labels == "signs" else self.label_size
         rows = rows_before_a_fit(problem.n_features, problem.row_norm, problem.intercept, label_size)
-        excess = self.foreseen(plan, rows)
-        return None if excess is None else predicted(excess, rows, response(problem.loss))
+        return predicted(self.foreseen(plan, rows), rows, response(problem.loss))
 
-    def expected(self, plan: Plan) -> Expected | None:
-        found = self.prediction(plan)
-        return None if found is None else found.expected
+    def expected(self, plan: Plan) -> Expected:
+        return self.prediction(plan).expected
 
     def solve(self, oracle: Oracle) -> Mapping[str, Any]:
         n = self.problem.n_problems

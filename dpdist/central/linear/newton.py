@@ -263,6 +263,10 @@ class Newton(LinearMethod):
         budget = self.problem.budget
         return gdp_mu(budget.epsilon, budget.delta) / math.sqrt(self.problem.n_problems)
 
+    @property
+    def _is_followed(self) -> bool:
+        return True
+
     def foreseen(self, plan: Plan, rows: Rows) -> Vector:
         problem = self.problem
         scarce = self._signal < SCARCE

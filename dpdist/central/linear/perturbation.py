@@ -205,19 +205,9 @@ class PerturbedObjective(Perturbation):
         assert isinstance(mechanism, ObjectivePerturbation)
         return PerturbedMinimum(self.objective(n_rows, mechanism.regularisation), self.rounds, target, mechanism)
 
-    def expected_error(self, plan: Plan) -> float | None:
-        """``d sigma^2 / (2 n^2 h') + d h' std^2 / 2``, with ``h' = h + D/n`` in all of d directions.
-
-        The first part is the linear term's, the second that of the noise for the approximate minimum. What a ``D``
-        above the wanted one costs (``(D/n - alpha) ||w||^2 / 2``) depends on the solution and is not in it.
-        """
-        problem = self.problem
-        mechanism = plan["minimum"].mechanism
-        assert isinstance(mechanism, ObjectivePerturbation)
-        n, d = problem.n_rows, problem.n_parameters
-        curvature = self.curvature + mechanism.regularisation / n
-        std = mechanism.noise_std(self.query(plan, n, None).sensitivity(problem.neighbours))
-        return d * (mechanism.term_std / n) ** 2 / (2 * curvature) + d * curvature * std**2 / 2
+    @property
+    def _is_followed(self) -> bool:
+        return True
 
     def foreseen(self, plan: Plan, rows: Rows) -> Vector:
         problem = self.problem

@@ -138,6 +138,10 @@ class SufficientStatistics(LinearMethod):
         gradient = oracle.ask("gradient", found.point, self.gradient(cut))
         return improved(found, gradient + ridge * slopes * found.point, oracle.noise_std)
 
+    @property
+    def _is_followed(self) -> bool:
+        return True
+
     def foreseen(self, plan: Plan, rows: Rows) -> Vector:
         neighbours = self.problem.neighbours
         noise = plan["second moment"].mechanism.noise_std(self.moment.sensitivity(neighbours)) / math.sqrt(2)

@@ -65,12 +65,12 @@ def test_a_fit_tells_the_choice_and_the_reason():
 
 
 def test_a_unit_of_several_rows_gets_a_method_that_is_proved_for_it():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(3_000, 3))
-    data = Dataset.from_arrays(X=X, y=(X[:, 0] > 0).astype(int), unit="patient", max_rows_per_unit=3, grouped=True)
-    model = LinearSVC(**SIGNS, alpha=1e-2, random_state=0).fit(data)
+    X = np.random.default_rng(0).normal(size=(6_000, 3))
+    data = Dataset.from_arrays(X=X, y=X[:, 0], unit="patient", max_rows_per_unit=3, grouped=True)
+    model = LinearRegression(**BUDGET, loss="huber", alpha=1e-2, random_state=0).fit(data)
     assert model.solver_ in ("gradient", "accelerated")
-    assert model.plan(3_000, 3, data.schema.units) == model.plan_ != model.plan(3_000, 3)
+    assert model.plan(6_000, 3, data.schema.units) == model.plan_ != model.plan(6_000, 3)
+    assert model.decided(6_000, 3).name == "objective"
 
 
 def test_the_outlook_is_that_of_the_method_that_units_of_several_rows_get():
