@@ -225,7 +225,7 @@ class Minimizer(Estimator):
         if not self.fit_intercept:
             return problem
         root = math.sqrt(public.n_features)
-        return replace(problem, intercept=problem.feature_bound or (problem.row_norm or root) / root)
+        return replace(problem, intercept=float(problem.feature_bound or (problem.row_norm or root) / root))
 
     def _prepare(self, dataset: Dataset) -> Mapping[str, Prepare]:
         return {"X": features, "y": self._prepare_labels(str(dataset.arrays["y"].dtype))}

@@ -208,7 +208,7 @@ def scale_of_rows(counts: Vector, noise: float, longest: float, guess: float) ->
     Examples
     --------
     >>> round(scale_of_rows(np.array([0.0, 0.0, 900.0, 100.0]), 1.0, 8.0, 2.0), 2)
-    3.36
+    3.08
     """
     seen = np.where(counts > SEEN * noise, counts, 0.0)
     parts = (np.arange(PARTS * (len(seen) - 1)) + 0.5) / PARTS

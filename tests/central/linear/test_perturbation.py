@@ -91,6 +91,13 @@ def test_objective_moves_the_minimiser_by_the_planned_term(data, options):
     assert mechanism.regularisation == pytest.approx(20.0)
 
 
+def test_a_bound_may_be_a_number_of_numpy(data):
+    """What failed in the draw, after the charge, where the bound makes the constant feature."""
+    for solver in ("output", "objective"):
+        found = [fit(data, solver, row_norm=kind(1.0), n_rounds=20).coef_ for kind in (float, np.float64)]
+        assert np.array_equal(*found)
+
+
 def test_the_same_release_however_the_rows_are_stored(data):
     rows = data.read(0, data.n_rows)
     arrays = {"X": rows["X"], "y": rows["y"]}
