@@ -148,7 +148,9 @@ class SufficientStatistics(LinearMethod):
         cut = RESIDUALS * rows.residuals
         later = plan["gradient"].mechanism.noise_std(self.gradient(1.0).sensitivity(neighbours)) * cut
         first = np.full(len(cut), noise / self.moment.label_scale)
-        return least_squares(rows.with_constant(self.constant), self.problem.n_rows, (first, later), noise, ERROR_OF_MOMENT)
+        return least_squares(
+            rows.with_constant(self.constant), self.problem.n_rows, (first, later), noise, ERROR_OF_MOMENT
+        )
 
     @property
     def label_size(self) -> float:
