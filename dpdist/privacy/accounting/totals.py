@@ -8,6 +8,7 @@ many charges there are, the balance is what `math.fsum` of all of them gives, bi
 
 from __future__ import annotations
 
+import functools
 import json
 import operator
 from collections.abc import Callable, Iterable, Iterator
@@ -108,6 +109,7 @@ def encoded(sums: Sums | None) -> str | None:
 
 
 @as_written
+@functools.lru_cache(maxsize=64)  # a run reads the balance of its account at every release
 def decoded(text: str | None) -> Sums:
     """What `encoded` wrote; nothing spent where there is nothing."""
     if text is None:
