@@ -3,7 +3,7 @@
 Rows and labels are not known before a fit. What there can be of them is spanned by a few extremes:
 
 ============ ==========================================================================================================
-spectrum     all directions alike; falling as 1/j, the signal with the rows or alike in all; nearly one direction
+spectrum     all directions alike; falling as 1/j, or nearly one direction, the signal with the rows or alike in all
 lengths      mean squares of the rows' norms, relative to ``row_norm`` squared
 predictors   standard deviation of the best ones (of margins, or relative to what bounds real labels)
 residuals    that of real labels about them, relative to the same
@@ -25,7 +25,7 @@ import numpy as np
 from dpdist.central.linear.normal_rows import Response, Rows, Vector
 from dpdist.method import Expected
 
-SPECTRA = ("alike", "falling", "falling, signal alike", "one direction")
+SPECTRA = ("alike", "falling", "falling, signal alike", "one direction", "one direction, signal alike")
 LENGTHS = (1.0, 0.3, 0.05)
 MARGINS = (0.5, 2.0, 6.0)
 LABELS = (0.05, 0.3)
@@ -40,7 +40,7 @@ CONSTANT = 0.5
 """Part of the constant feature in the predictors, relative to their standard deviation."""
 PARTS = np.linspace(0.0, 1.0, 11)
 """Of the constant's part in the best fit, among which that of the best constant is taken."""
-NEARLY = 0.02
+NEARLY = 0.05
 """What the other directions have together, where nearly all is in one."""
 MOST_DIRECTIONS = 40
 """Into which a falling spectrum is gathered."""
@@ -103,13 +103,13 @@ def rows_before_a_fit(n_features: int, row_norm: float, constant: float, label_s
     for k, (spectrum, length, size, _) in enumerate(cases):
         if spectrum == "alike":
             share = np.full(len(counts), 1 / n_features)
-        elif spectrum == "one direction":
+        elif spectrum.startswith("one direction"):
             others = max(n_features - 1, 1)
             share = np.where(middles > 1, NEARLY / others, 1 - NEARLY * (n_features > 1))
         else:
             share = 1 / middles
             share = share / (share @ counts)
-        part = 1 / n_features if spectrum == "falling, signal alike" else share
+        part = 1 / n_features if spectrum.endswith("signal alike") else share
         moments[k] = share * length * row_norm**2
         weights[k] = (size * scale) ** 2 * part / moments[k]
     if constant:
