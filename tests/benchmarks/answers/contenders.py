@@ -110,7 +110,10 @@ def _squared(bound: float, row_norm: float) -> dict[str, Choices]:
     }
 
 
-ROBUST: dict[str, Choices] = {name: {"gradient": name} for name in ("truncate", "smooth-truncate", "trim")}
+ROBUST: dict[str, Choices] = {
+    **{name: {"gradient": name} for name in ("truncate", "smooth-truncate", "trim")},
+    "huber": {"loss": "huber"},
+}
 
 
 def own(problem: Problem) -> dict[str, Choices]:
@@ -164,14 +167,15 @@ def measured(problem: Problem, choices: Choices, epsilon: float) -> Record:
             except BudgetError as refusal:
                 return {"refused": str(refusal)[:100]}
             seconds.append(time.perf_counter() - start)
-            errors.append(error(problem, split, split.X_test @ np.ravel(model.coef_) + np.ravel(model.intercept_)))
+            found = model.decision_function if problem.family == "logistic" else model.predict
+            errors.append(error(problem, split, found(split.X_test)))
             after.append(getattr(model, "expected_error_", None))
         outlook = model.outlook(n, d)
     passes = sum(item.count * item.passes * item.rate for item in model.plan_.items)
     return {
         "error": rounded(errors),
         "solver": model.solver_,
-        "before": outlook.predicted_error,
+        "before": outlook.predicted_error if outlook.low is None else [outlook.low, outlook.high],
         "after": rounded(after) if None not in after else None,
         "passes": round(passes, 2),
         "seconds": float(f"{statistics.median(seconds):.3g}"),

@@ -22,7 +22,7 @@ def _number(value: float | None) -> str:
 
 def table(found: Sequence[Judged]) -> Iterator[str]:
     """One line for each cell: errors, predictions, passes, and what fails."""
-    columns = ("no privacy", "constant", "default", "+-", "before", "after", "passes", "best own", "rival")
+    columns = ("no privacy", "constant", "default", "+-", "at least", "at most", "after", "passes", "best own", "rival")
     yield f"{'cell':50}" + "".join(f"{name:>11}" for name in columns) + "  best own solver, fails"
     for j in found:
         record = j.line["own"]["auto"]
@@ -33,7 +33,7 @@ def table(found: Sequence[Judged]) -> Iterator[str]:
             float(j.constant.mean()),
             float(j.default.mean()),
             float(j.default.std(ddof=1) / len(j.default) ** 0.5),
-            record["before"],
+            *(record["before"] if isinstance(record["before"], list) else [record["before"]] * 2),
             after,
             record["passes"],
             float(best.mean()),

@@ -163,11 +163,16 @@ def test_each_rule_fails_alone():
 def test_predictions_are_compared_with_the_mean_excess():
     cell = _cell()
     line = _line(cell.name, auto=[0.41] * 5)
-    assert verdicts.Judged(cell, line, None).predictions() == pytest.approx({"after": 1.0, "before": 1.0})
-    assert verdicts.Judged(cell, _line(cell.name, auto=[0.4] * 5), None).predictions() == {}, "no excess to speak of"
+    judged = verdicts.Judged(cell, line, None)
+    assert judged.after == pytest.approx(1.0) and judged.before
+    none = verdicts.Judged(cell, _line(cell.name, auto=[0.4] * 5), None)
+    assert none.after is None and none.before is None, "no excess to speak of"
     far = {**line, "own": {**line["own"], "auto": {**line["own"]["auto"], "after": [0.1] * 5}}}
     said, holds = verdicts.overall([verdicts.Judged(cell, far, None)])["predicted error after the fit"]
     assert said.startswith("0 of 1") and not holds
+    for told, contains in (([0.005, 0.02], True), ([0.011, 0.02], False), (0.004, True), (0.003, False)):
+        ranged = {**line, "own": {**line["own"], "auto": {**line["own"]["auto"], "before": told}}}
+        assert verdicts.Judged(cell, ranged, None).before is contains
 
 
 # -- how it is run ------------------------------------------------------------------------------------------------

@@ -88,17 +88,28 @@ class Judged:
         problem = self.cell.problem
         return problem.n_rows * gdp_mu(self.cell.epsilon, DELTA) / math.sqrt(problem.n_features)
 
-    def predictions(self) -> dict[str, float]:
-        """Predicted over measured mean excess, after and before the fit, where there is an excess to speak of."""
-        record, excess = self.line["own"]["auto"], self.default - self.bounded_floor
-        if self.cell.problem.family == "robust" or excess.mean() < SMALL * self.constant.mean():
-            return {}
-        half = 2.0 if self.cell.problem.family == "squared" else 1.0  # predictions are of half the squared error
-        told = {
-            "after": None if record["after"] is None else float(np.mean(record["after"])),
-            "before": record["before"],
-        }
-        return {when: half * value / float(excess.mean()) for when, value in told.items() if value is not None}
+    @property
+    def excess(self) -> float | None:
+        """The mean that is predicted, where there is enough to speak of; of half the squared error."""
+        family, excess = self.cell.problem.family, float((self.default - self.bounded_floor).mean())
+        if family == "robust" or excess < SMALL * self.constant.mean():
+            return None
+        return excess / 2 if family == "squared" else excess
+
+    @property
+    def after(self) -> float | None:
+        """Predicted over measured excess, after the fit."""
+        told = self.line["own"]["auto"]["after"]
+        return None if told is None or self.excess is None else float(np.mean(told)) / self.excess
+
+    @property
+    def before(self) -> bool | None:
+        """Whether the excess is in the range before the fit, or within a factor of the number where there is none."""
+        told = self.line["own"]["auto"]["before"]
+        if told is None or self.excess is None:
+            return None
+        low, high = told if isinstance(told, list) else (told / FACTOR, told * FACTOR)
+        return bool(low <= self.excess <= high)
 
 
 def judged(cells: Sequence[Cell], lines: Lines, diffprivlib: Lines) -> list[Judged]:
@@ -186,13 +197,14 @@ def overall(found: Sequence[Judged]) -> dict[str, tuple[str, bool]]:
     """Shares over the cells that count: what is said, and whether it is enough."""
     counting = [j for j in found if j.cell.problem.counts]
     told: dict[str, tuple[str, bool]] = {}
-    for when in ("after", "before"):
-        ratios = [j.predictions()[when] for j in counting if when in j.predictions()]
-        if ratios:
-            good = sum(1 / FACTOR <= r <= FACTOR for r in ratios)
-            promise = sum(r < 0.2 for r in ratios)
-            said = f"{good} of {len(ratios)} within a factor {FACTOR:g}, {promise} below a fifth of the mean error"
-            told[f"predicted error {when} the fit"] = said, good >= SHARE * len(ratios)
+    if ratios := [j.after for j in counting if j.after is not None]:
+        good = sum(1 / FACTOR <= r <= FACTOR for r in ratios)
+        promise = sum(r < 0.2 for r in ratios)
+        said = f"{good} of {len(ratios)} within a factor {FACTOR:g}, {promise} below a fifth of the mean error"
+        told["predicted error after the fit"] = said, good >= SHARE * len(ratios)
+    if inside := [j.before for j in counting if j.before is not None]:
+        said = f"the range has the mean error in {sum(inside)} of {len(inside)}"
+        told["predicted error before the fit"] = said, sum(inside) >= SHARE * len(inside)
     for family, rules in RULES_OF.items():
         cells = [list(broken(j, found)) for j in counting if j.cell.problem.family == family]
         if cells:  # each that fails is named by itself
