@@ -13,15 +13,17 @@ import numpy as np
 import pytest
 
 from dpdist import Dataset, Ledger, LinearRegression
-from dpdist.central import ClipNorm, GradientDescent, Sample
+from dpdist.central import ClipNorm, GradientDescent, RobustNewton, Sample
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.sampling import Batch
 from dpdist.errors import Forgotten
+from dpdist.losses import Huber
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.audit.two_point import audit_two_point
 from dpdist.privacy.ledger.journal import RunJournal
 from dpdist.privacy.mechanisms import additive as mechanisms
 from dpdist.queries.gradient_sums import GradientSum
+from dpdist.queries.scaled_rows import ScaledGradientSum, ScaledMomentSum
 from tests.central.linear.objects import objects
 
 EPSILON, DELTA = 4.0, 1e-2
@@ -113,6 +115,37 @@ def test_a_poisson_batch_is_as_private_as_claimed():
 def test_a_batch_that_holds_everybody_is_caught(monkeypatch):
     monkeypatch.setattr(Batch, "rows", lambda self, start, stop: np.arange(stop - start))
     assert audit(n_runs=500, **SAMPLED).epsilon_lower > 1.0
+
+
+def robust(row: np.ndarray, label: float) -> float:
+    """Fit to a single row on scaled rows: what all of it says of the first axis against the second."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = LinearRegression(
+            solver=RobustNewton(1), loss=Huber(1.0), second_moment=1.0, fit_intercept=False, cluster="threads",
+            epsilon=2 * EPSILON, delta=DELTA,
+        ).fit(row[None], np.array([label]))  # fmt: skip
+    _, moment, gradient = model.releases_
+    values = (moment.value[0] - moment.value[2]) * moment.sensitivity, -gradient.value.sum() * gradient.sensitivity / 2
+    return float(values[0] / moment.noise_std**2 + values[1] / gradient.noise_std**2)
+
+
+def audit_robust() -> float:
+    """How many times the claimed mu is found, on rows and labels far beyond any scale."""
+    first, second = np.eye(2) * 1e6
+    found = audit_two_point(lambda: robust(first, 1e12), lambda: robust(second, -1e12), 300, DELTA, SURE)
+    return found.mu_lower / gdp_mu(2 * EPSILON, DELTA)
+
+
+def test_a_fit_on_scaled_rows_is_as_private_as_claimed():
+    assert 0.2 < audit_robust() <= 1
+
+
+@pytest.mark.parametrize("kind", [ScaledGradientSum, ScaledMomentSum])
+def test_rows_that_are_not_scaled_down_are_caught(kind, monkeypatch):
+    summarise = kind.summarise
+    monkeypatch.setattr(kind, "summarise", lambda self, *rest: 10 * summarise(self, *rest))
+    assert audit_robust() > 1
 
 
 class Events:
