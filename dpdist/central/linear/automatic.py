@@ -23,6 +23,7 @@ from dpdist.central.linear.sufficient_statistics import SufficientStatistics
 from dpdist.central.linear.variance_reduced import SVRG, Katyusha, SVRGPlusPlus
 from dpdist.constraints import L1Ball, Simplex
 from dpdist.errors import BudgetError, MissingBound
+from dpdist.losses import Huber
 from dpdist.method import by_name, noting
 from dpdist.privacy.accounting.calibration import calibrate
 
@@ -163,7 +164,9 @@ def _only_one(problem: Problem) -> LinearMethod | None:
         return because(FrankWolfe(), reason)
     if gradient is None and vertices and problem.row_norm is None and _features_are_bounded(problem):
         return because(FrankWolfe(), "single features and residuals are bounded, and the set has few vertices")
-    if isinstance(gradient, ScaleRows) or (gradient is None and problem.second_moment and robust_newton_can(problem)):
+    shortened = isinstance(problem.loss, Huber) and problem.row_norm is not None and problem.budget.delta > 0
+    robust = problem.second_moment or shortened
+    if isinstance(gradient, ScaleRows) or (gradient is None and robust and robust_newton_can(problem)):
         return because(RobustNewton(), "rows that are scaled down as a whole keep what correlated columns say")
     if isinstance(gradient, ClipLabel):
         return because(SufficientStatistics(), "bounded labels let one matrix tell all that least squares needs")
