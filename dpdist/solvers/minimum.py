@@ -32,9 +32,12 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache
 
+from dpdist.errors import BudgetError
 from dpdist.solvers.loops import Loop, Vector
 
 U = 2.0**-53
+MOST_ROUNDS = 100_000
+"""Passes that nobody would wait for."""
 SETTLED = 1e100
 """Where ``A_k`` no longer shows in the other two, which have their limits then; it would overflow some rounds later."""
 
@@ -80,10 +83,13 @@ def rounds_until(distance: float, smoothness: float, strong_convexity: float, st
     944
     """
     q = strong_convexity / smoothness
-    for k, (_, _, a) in enumerate(_schedule(q)):
+    for k, (_, _, a) in zip(range(MOST_ROUNDS), _schedule(q), strict=False):
         if start <= distance * math.sqrt(1 + q * a):
             return k + 1
-    raise AssertionError("unreachable: A_k grows geometrically")
+    raise BudgetError(
+        f"the minimiser takes more than {MOST_ROUNDS} passes to the distance at which it can be released: its penalty "
+        "is too small for rows so long. Take a larger alpha, or solver='gradient'"
+    )
 
 
 @lru_cache(maxsize=256)

@@ -32,6 +32,7 @@ ONLY_THE_LOADER_KNOWS = {
     "unknown way to combine",
     "too large for a number",  # JSON numbers have no largest one
     "nan in a start",  # and no NaN
+    "field of a solver that is not chosen",  # what auto takes is not known before
 }
 
 

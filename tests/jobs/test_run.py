@@ -92,6 +92,7 @@ SHARE_OF_TRIVIAL = {
 """How much of the trivial error a method may have, where that is more than a tenth."""
 BETTER_THAN_LEAST_SQUARES = {
     "trim-mean-ss", "sparse-mean-ht", "ht-dp-fw-full", "ht-dp-fw-robreg", "residual-clip-fw", "residual-clip-iht",
+    "dp-newton-scaled",
 }  # fmt: skip
 """Robust or sparse methods, on data whose non-private reference is neither."""
 

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from dpdist.errors import BudgetError
 from dpdist.solvers.loops import drive
 from dpdist.solvers.minimum import _schedule, distance_after, exact_method, rounds_until
 
@@ -121,3 +122,9 @@ def test_more_rounds_than_it_takes_do_no_harm(smoothness):
         bound = distance_after(n_rounds, smoothness, 1.0, 2.0, 1e-15)
         assert np.linalg.norm(found - 1.0) <= bound < 3.0
         assert n_rounds < 200 or bound < 1e-10
+
+
+def test_rounds_that_nobody_would_wait_for_are_refused():
+    with pytest.raises(BudgetError, match="more than 100000 passes"):
+        rounds_until(1e-60, 1e20, 1.0, 1e20)
+    assert rounds_until(1e-6, 1e6, 1.0, 1.0) < 100_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,8 @@ from dpdist.errors import BudgetError, MissingBound
 from dpdist.losses import Huber
 from dpdist.method import by_name, noting
 from dpdist.privacy.accounting.calibration import calibrate
+from dpdist.privacy.accounting.closed_forms import gdp_mu
+from dpdist.solvers.filtered_newton import SCARCE
 
 SOLVERS = by_name(
     GradientDescent, AcceleratedGradient, SVRG, SVRGPlusPlus, Katyusha, MirrorDescent, AcceleratedMirror, FrankWolfe,
@@ -66,7 +69,8 @@ class Candidate:
 def automatic(problem: Problem, stated: Stated | None = None) -> LinearMethod:
     """The solver that ``"auto"`` takes, with its reason: from public numbers only.
 
-    Where a set, a gradient or the rows leave one kind of solver, that one. Else the one with the least predicted error
+    Where a set, a gradient or the rows leave one kind of solver, that one; Newton steps where rows are few: only they
+    begin at the best constant. Else the one with the least predicted error
     (`dpdist.central.linear.prediction`) among those that can be fitted, in at most `MOST_PASSES` passes: Newton steps,
     one perturbed minimiser, gradients with and without momentum. ``stated`` gives each solver its problem: they
     differ in what an open penalty is.
@@ -77,9 +81,12 @@ def automatic(problem: Problem, stated: Stated | None = None) -> LinearMethod:
     found = compared(problem, stated)
     if not found:
         return replace(GradientDescent(), reason="no error can be foreseen that would tell solvers apart")
-    best = _best(found)
     others = "; ".join(each.shown for each in sorted(found, key=lambda each: each.prediction.typical))
-    what = "the least error that is expected of those compared, typical and range"
+    newton = [each for each in found if isinstance(each.solver, Newton)]
+    if newton and _is_scarce(problem):
+        best, what = newton[0], "rows are few, and these steps do not leave the best constant for noise; expected are"
+    else:
+        best, what = _best(found), "the least error that is expected of those compared, typical and range"
     return replace(best.solver, reason=f"{what}: {others}")
 
 
@@ -164,9 +171,7 @@ def _only_one(problem: Problem) -> LinearMethod | None:
         return because(FrankWolfe(), reason)
     if gradient is None and vertices and problem.row_norm is None and _features_are_bounded(problem):
         return because(FrankWolfe(), "single features and residuals are bounded, and the set has few vertices")
-    shortened = isinstance(problem.loss, Huber) and problem.row_norm is not None and problem.budget.delta > 0
-    robust = problem.second_moment or shortened
-    if isinstance(gradient, ScaleRows) or (gradient is None and robust and robust_newton_can(problem)):
+    if isinstance(gradient, ScaleRows) or (gradient is None and robust_newton_can(problem) and _is_robust(problem)):
         return because(RobustNewton(), "rows that are scaled down as a whole keep what correlated columns say")
     if isinstance(gradient, ClipLabel):
         return because(SufficientStatistics(), "bounded labels let one matrix tell all that least squares needs")
@@ -176,6 +181,18 @@ def _only_one(problem: Problem) -> LinearMethod | None:
     if asked.clip_norm is not None or problem.constraint is not None or problem.row_norm is None:
         return because(GradientDescent(), "clip or set were chosen for it")
     return None
+
+
+def _is_scarce(problem: Problem) -> bool:
+    """Whether an excess on rows that suit others is more than a fit can gain on rows that do not."""
+    mu = gdp_mu(problem.budget.epsilon, problem.budget.delta) / math.sqrt(problem.n_problems)
+    return problem.public.n_units * mu / math.sqrt(problem.n_features) < SCARCE
+
+
+def _is_robust(problem: Problem) -> bool:
+    """Whether rows are long or heavy-tailed, or outliers in labels are to count little."""
+    shortened = isinstance(problem.loss, Huber) and problem.row_norm is not None and problem.budget.delta > 0
+    return shortened or problem.second_moment is not None
 
 
 def _features_are_bounded(problem: Problem) -> bool:

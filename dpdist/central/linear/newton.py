@@ -60,7 +60,7 @@ HESSIAN_SHARE = 0.15
 CURVATURE_SHARE = 0.01
 """Of a mean curvature."""
 HESSIANS = 4
-LONG, SHORT = 8, 6
+LONG, SHORT = 7, 6
 """Rounds with Hessians, and without."""
 GROWTH = 1.3
 """Of the gradients' shares from round to round where there are Hessians: the last steps matter most."""
@@ -93,7 +93,7 @@ class Newton(LinearMethod):
     Parameters
     ----------
     n_rounds : int, optional
-        Default: 8 with Hessians, 6 without.
+        Default: 7 with Hessians, 6 without.
     hessians : bool, optional
         Default: whether public numbers let a Hessian stand out of its noise.
     """

@@ -210,10 +210,9 @@ def test_the_reason_lists_what_was_compared_and_the_least_is_taken():
     ("model", "n", "d", "solver"),
     [
         (LogisticRegression(**SIGNS), 100_000, 2500, "accelerated"),  # no matrix is affordable
-        (LinearRegression(**REALS, loss="huber", alpha=1e-2), 10_000, 5, "objective"),
         (LogisticRegression(**SIGNS, epsilon=10.0), 100_000, 50, "newton"),
     ],
-    ids=["wide", "huber", "plenty"],
+    ids=["wide", "plenty"],
 )
 def test_auto_leaves_newton_where_another_is_better(model, n, d, solver):
     assert model.decided(n, d).name == solver
