@@ -13,6 +13,7 @@ import operator
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 from dpdist.errors import BudgetError
@@ -158,6 +159,10 @@ class Plan:
 
     def digest(self) -> str:
         """SHA-256 of everything public in the plan: a run is resumed only under the same one."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         public = {name: plain(getattr(self, name)) for name in ("items", "budget", "neighbours", "accountant")}
         return hashlib.sha256(json.dumps(public, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
