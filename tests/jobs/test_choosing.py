@@ -72,7 +72,7 @@ def test_a_run_says_what_it_became_and_is_the_same_as_that_method(load, tmp_path
     ("job", "settings", "became"),
     [
         (LOGIT, (), "dp-newton"),
-        (LOGIT, ("estimator=LinearSVC", "params.alpha=0.01"), "dp-agd"),
+        (LOGIT, ("estimator=LinearSVC", "params.alpha=0.01"), "obj-pert"),
         (LOGIT, ("estimator=LinearSVC",), "dp-agd"),
         (LOGIT, ("params.rows=sample",), "dp-sgd"),
         (LOGIT, ("params.solver=svrg",), "dp-svrg"),
