@@ -8,9 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from dpdist.errors import BudgetError
 from dpdist.solvers.loops import drive
-from dpdist.solvers.minimum import _schedule, distance_after, exact_method, rounds_until
+from dpdist.solvers.minimum import MOST_ROUNDS, _schedule, distance_after, exact_method, rounds_until
 
 
 def softened(w, L, alpha, kink):
@@ -124,7 +123,5 @@ def test_more_rounds_than_it_takes_do_no_harm(smoothness):
         assert n_rounds < 200 or bound < 1e-10
 
 
-def test_rounds_that_nobody_would_wait_for_are_refused():
-    with pytest.raises(BudgetError, match="more than 100000 passes"):
-        rounds_until(1e-60, 1e20, 1.0, 1e20)
-    assert rounds_until(1e-6, 1e6, 1.0, 1.0) < 100_000
+def test_rounds_that_nobody_would_wait_for_are_not_counted():
+    assert rounds_until(1e-6, 1e6, 1.0, 1.0) < MOST_ROUNDS == rounds_until(1e-60, 1e20, 1.0, 1e20)

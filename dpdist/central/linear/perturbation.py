@@ -58,7 +58,7 @@ from dpdist.privacy.mechanisms.additive import Gaussian
 from dpdist.privacy.mechanisms.objective_perturbation import OUTPUT_SHARE, ObjectivePerturbation
 from dpdist.privacy.mechanisms.upper_bound import UpperBound
 from dpdist.queries.minimizers import Minimum, Objective, PerturbedMinimum, RowCount
-from dpdist.solvers.minimum import rounds_until
+from dpdist.solvers.minimum import MOST_ROUNDS, rounds_until
 
 ROWS_SHARE = {"output": 1e-3, "objective": 1e-4}
 """Share of mu^2 that pays for the bound of a private number of rows: about a hundredth of epsilon."""
@@ -153,7 +153,13 @@ class Perturbation(LinearMethod):
 
     def _rounds_until(self, tolerance: float, ridge: float, term: float = 0.0) -> int:
         objective = self.objective(math.ceil(self.problem.n_rows * (1.0 if self.problem.counted else MORE_ROWS)), ridge)
-        return rounds_until(tolerance, objective.smoothness, ridge, objective.farthest(term))
+        found = rounds_until(tolerance, objective.smoothness, ridge, objective.farthest(term))
+        if found == MOST_ROUNDS:
+            raise BudgetError(
+                f"the minimiser takes more than {MOST_ROUNDS} passes to the distance at which it can be released: its "
+                "penalty is too small for rows so long. Take a larger alpha, or solver='gradient'"
+            )
+        return found
 
 
 class PerturbedOutput(Perturbation):

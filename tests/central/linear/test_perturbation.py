@@ -307,6 +307,12 @@ def audit(**options):
     return audit_two_point(lambda: run(-1e9), lambda: run(1e9), N_RUNS, DELTA, SURE)
 
 
+def test_passes_that_nobody_would_wait_for_are_refused_at_once():
+    model = LinearSVC(classes=[0, 1], row_norm=1e9, alpha=1e-12, epsilon=1e4, delta=1e-6, solver="objective")
+    with pytest.raises(BudgetError, match=r"more than 100000 passes .* Take a larger alpha, or solver='gradient'"):
+        model.plan(50, 4)
+
+
 def test_audit_of_output_perturbation():
     result = audit()
     claimed = gdp_mu(EPSILON, DELTA)
