@@ -124,9 +124,10 @@ class Database:
             raise LedgerError('a ledger or journal needs a file name, got ""; use ":memory:" for one that is not kept')
         check_is_file_name(path, LEDGER_OR_JOURNAL)
         self.path = path
+        self._file = os.path.join(os.getcwd(), path)  # SQLite goes on with it wherever the process goes
         self._lock = threading.RLock()
         self._pid = os.getpid()
-        self._inodes: dict[str, tuple[int, int]] = {}
+        self._inodes: dict[str, tuple[int, int] | None] = {}
         self._schemas: tuple[Schema, ...] = ()
         if path != MEMORY:
             try:
@@ -147,13 +148,15 @@ class Database:
                 self._refuse_others()
                 self._check_pages()
             self._configure()
+            if path != MEMORY:
+                self._inodes[self._file] = _inode(self._file)
         except _FAILURES as error:
             raise self._explained(error) from error
         try:
             if schema is not None:
                 self.keep(schema)
-            if path != MEMORY:
-                self._inodes = {file: inode for file in (path, f"{path}-wal") if (inode := _inode(file))}
+            if path != MEMORY and (inode := _inode(log := _log_of(self._file))):
+                self._inodes[log] = inode
         except LedgerError:
             self.close()
             raise
@@ -248,14 +251,14 @@ class Database:
         # A file that was deleted while open can still be written, but nobody will ever read those charges again. The
         # write-ahead log has what was written last, and stays where it is for as long as somebody has it open.
         for file, inode in self._inodes.items():
-            if _inode(file) != inode:
+            if inode is None or _inode(file) != inode:
                 raise LedgerError(
                     f"{file} was deleted or replaced while it was open: "
                     "put the original back before anything is released"
                 )
         if self._inodes:
             with contextlib.suppress(OSError):  # it is there, as seen above
-                refuse_other_names(self.path)
+                refuse_other_names(self._file)
 
     def _explained(self, error: Exception) -> LedgerError:
         code = _primary_code(error)
@@ -290,12 +293,17 @@ class Database:
             self._connection.close()
 
 
+def _log_of(path: str) -> str:
+    """The write-ahead log of a file: beside it, not beside a symbolic link to it."""
+    return f"{os.path.realpath(path)}-wal"
+
+
 def refuse_left_log(path: str) -> None:
     """Raise `LedgerError` where a file is gone and its write-ahead log is still there.
 
     The log has what was written last. SQLite would delete it with a new file, and read it into one that is put there.
     """
-    log = f"{path}-wal"  # asked for first: who makes a new file makes the log after it
+    log = _log_of(path)  # asked for first: who makes a new file makes the log after it
     if _size(log) and not _size(path):
         raise LedgerError(
             f"{path} is gone or empty, and its write-ahead log {log} is still there, with what was written last: put "

@@ -562,6 +562,42 @@ def test_a_ledger_that_is_overwritten_by_a_copy_while_open_takes_no_charge(tmp_p
             ledger.open_run("d", "s", "p", Charge(1.0))
 
 
+@pytest.mark.parametrize("go_on", [True, False])
+def test_a_ledger_behind_a_symbolic_link_has_its_log_beside_the_file(tmp_path: Path, go_on: bool) -> None:
+    """Where the link is there is none, however often one looks."""
+    path, link = tmp_path / "real" / "l.sqlite", tmp_path / "link.sqlite"
+    link.symlink_to(path)
+    path.parent.mkdir()
+    with contextlib.closing(Ledger(link)) as ledger:
+        ledger.open_run("d", "r", "p", Charge(1.0))
+        log = Path(f"{path}-wal").read_bytes()
+        if go_on:
+            Path(f"{path}-wal").unlink()
+            with pytest.raises(LedgerError, match=r"real/l\.sqlite-wal was deleted or replaced"):
+                ledger.open_run("d", "s", "p", Charge(1.0))
+    path.unlink()
+    Path(f"{path}-wal").write_bytes(log)
+    with pytest.raises(LedgerError, match="is gone or empty, and its write-ahead log"):
+        Ledger(link)
+    assert Path(f"{path}-wal").read_bytes() == log
+
+
+@pytest.mark.parametrize("named", ["l.sqlite", "link/../l.sqlite"])
+def test_a_ledger_is_the_same_one_wherever_the_process_goes(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "far" / "below").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "below")
+    monkeypatch.chdir(tmp_path)
+    with contextlib.closing(Ledger(named)) as ledger:
+        monkeypatch.chdir(tmp_path / "far")
+        ledger.open_run("d", "r", "p", Charge(1.0))
+        (found,) = tmp_path.rglob("l.sqlite")
+        found.rename("moved.sqlite")
+        with pytest.raises(LedgerError, match=r"l\.sqlite was deleted or replaced"):
+            ledger.open_run("d", "s", "p", Charge(1.0))
+
+
 def test_a_file_with_two_names_takes_no_charge(tmp_path: Path) -> None:
     """Each name would have a log of its own, and the limit would be there for each."""
     path, other = tmp_path / "l.sqlite", tmp_path / "other.sqlite"
