@@ -124,14 +124,13 @@ class Database:
             raise LedgerError('a ledger or journal needs a file name, got ""; use ":memory:" for one that is not kept')
         check_is_file_name(path, LEDGER_OR_JOURNAL)
         self.path = path
-        self._file = path
+        self._file = path if path == MEMORY else located(path)
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._inodes: dict[str, tuple[int, int] | None] = {}
         self._schemas: tuple[Schema, ...] = ()
         if path != MEMORY:
             try:
-                self._file = located(path)
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise LedgerError(
@@ -297,7 +296,12 @@ class Database:
 
 def located(path: str) -> str:
     """The name of a file wherever the process goes; ``..`` stays: it may lead out of what a symbolic link leads to."""
-    return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+    if os.path.isabs(path):
+        return path
+    try:
+        return os.path.join(os.getcwd(), path)
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be found from here ({error.strerror}): name it in full, from /") from None
 
 
 def log_of(path: str) -> str:

@@ -6,6 +6,7 @@ A kill ends a process, not the machine: that a commit survives a power cut rests
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import multiprocessing
 import os
@@ -608,8 +609,26 @@ def test_a_process_whose_directory_is_gone_can_use_a_ledger_elsewhere(
     for path in (tmp_path / "l.sqlite", ":memory:"):
         with contextlib.closing(Ledger(path)) as ledger:
             ledger.open_run("d", "r", "p", Charge(1.0))
-    with pytest.raises(LedgerError, match="name a directory this account may write"):
-        Ledger("l.sqlite")
+    for path, journal in (("l.sqlite", None), (tmp_path / "l.sqlite", "j.sqlite")):
+        with pytest.raises(LedgerError, match="name it in full"):
+            Ledger(path, journal=journal)
+
+
+def test_a_copy_of_a_ledger_is_the_same_one_wherever_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As scikit-learn copies the parameters of a model, and as a model is sent to other processes."""
+    monkeypatch.chdir(tmp_path)
+    with contextlib.closing(Ledger("l.sqlite", journal="j.sqlite")) as ledger:
+        ledger.set_limit("d", Budget(1.0))
+        ledger.open_run("d", "r", "p", Charge(1.0), journal=ledger.journal)
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        with contextlib.closing(copy.deepcopy(ledger)) as again:
+            assert again.journal.id == ledger.journal.id
+            with pytest.raises(BudgetExceeded):
+                again.open_run("d", "s", "p", Charge(1.0))
+    assert not any(Path.cwd().iterdir())
 
 
 def test_a_file_with_two_names_takes_no_charge(tmp_path: Path) -> None:
