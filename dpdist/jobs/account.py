@@ -114,8 +114,8 @@ def goes_on(path: str, run_id: str) -> bool:
 
 
 def is_unused(path: str) -> bool:
-    """Whether nothing was ever charged to a ledger, nor limited; also where there is none."""
+    """Whether there is a ledger to which nothing was ever charged, and in which nothing is limited."""
     if not is_there(path):
-        return True
+        return False
     with closing(Ledger(path)) as ledger:
         return not ledger.accounts()

@@ -417,6 +417,17 @@ def test_a_run_that_ends_before_its_charge_leaves_the_charges_of_others(tmp_path
             ledger.unlink()
 
 
+def test_a_run_that_ends_before_its_charge_leaves_the_log_of_a_ledger_that_was_moved_away(tmp_path):
+    """The charges of others are in it until the file is put back."""
+    ledger = tmp_path / "out" / "ledger.sqlite"
+    head = {"asked": {}, "budget": {"ledger": "ledger.sqlite", "journal": None}}
+    log = ledger.with_name("ledger.sqlite-wal")
+    with pytest.raises(DpdistError, match="refused"), _directory(str(ledger.parent), head, False, str(ledger)):
+        log.write_bytes(b"charges")
+        raise DpdistError("refused")
+    assert log.read_bytes() == b"charges" and not (ledger.parent / "run.json").exists()
+
+
 def test_a_damaged_ledger_is_not_run_against(stored, tmp_path):
     (tmp_path / "ledger.sqlite").write_bytes(b"no ledger at all" * 100)
     with pytest.raises(LedgerError, match="not an SQLite file, or damaged"):

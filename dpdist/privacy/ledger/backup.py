@@ -30,7 +30,7 @@ from dpdist.privacy.ledger.migrations import Schema, bring_up_to_date
 from dpdist.privacy.ledger.postgres import has_table, is_address
 from dpdist.privacy.ledger.recall import Memory, Recalled, recall
 from dpdist.privacy.ledger.records import ACCOUNTS, RUN, check_sums
-from dpdist.privacy.ledger.sqlite import LEDGER_OR_JOURNAL, Database, check_is_file_name, refuse_left_log
+from dpdist.privacy.ledger.sqlite import LEDGER_OR_JOURNAL, Database, check_is_file_name, log_of, refuse_left_log
 from dpdist.privacy.ledger.transaction import Transaction
 
 _LEDGER, _JOURNAL = ledger_tables.SCHEMA, journal.SCHEMA
@@ -161,7 +161,7 @@ def _take(copy: str, target: str) -> None:
     if not os.path.isfile(copy):
         raise LedgerError(f"there is no copy at {copy}")
     shutil.copyfile(copy, target)
-    if os.path.exists(log := f"{copy}-wal"):  # of a plain copy that took it along
+    for log in filter(os.path.exists, (f"{copy}-wal", log_of(copy))):  # of a plain copy that took it along
         shutil.copyfile(log, f"{target}-wal")
     try:
         with contextlib.closing(sqlite3.connect(target)) as connection:

@@ -36,7 +36,7 @@ from dpdist.privacy.ledger.accounts import (
 )
 from dpdist.privacy.ledger.heads import Head, Witness, advance
 from dpdist.privacy.ledger.journal import AnyJournal, Journal
-from dpdist.privacy.ledger.location import check_is_ledger, default_path, is_there
+from dpdist.privacy.ledger.location import check_is_ledger, default_path, is_there, wherever
 from dpdist.privacy.ledger.object_journal import ObjectJournal
 from dpdist.privacy.ledger.records import (
     ADD_RUN,
@@ -115,6 +115,7 @@ class Ledger(LedgerWriter):
         self.pays_for_unnamed = None if account is None else check_account(account)
         self.witnesses = tuple(witnesses)
         self._journal = self.path if journal is None else os.fspath(journal)
+        self._places = wherever(self.path), wherever(self._journal)
         self._db = open_store(self.path, SCHEMA)
         self._seen: Head | None = None
 
@@ -147,11 +148,11 @@ class Ledger(LedgerWriter):
         return Journal(self._journal, self._db if self._journal == self.path else None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Sent to another process, it is opened there again."""
+        """Sent to another process, or copied, it is opened there again: the same one, whatever directory that is in."""
         if MEMORY in (self.path, self._journal):
             raise LedgerError("a ledger in memory cannot be sent to another process: give it a file")
-        named, told = self.pays_for_unnamed, self.witnesses
-        return functools.partial(Ledger, self.path, journal=self._journal, account=named, witnesses=told), ()
+        (path, journal), named, told = self._places, self.pays_for_unnamed, self.witnesses
+        return functools.partial(Ledger, path, journal=journal, account=named, witnesses=told), ()
 
     def close(self) -> None:
         """Close the file, and the journal's."""

@@ -9,8 +9,9 @@ import urllib.parse
 from pathlib import Path
 
 from dpdist.errors import LedgerError
+from dpdist.objects import is_object_store
 from dpdist.privacy.ledger.postgres import has_table, is_address
-from dpdist.privacy.ledger.sqlite import LEDGER_OR_JOURNAL, check_is_file_name, refuse_left_log
+from dpdist.privacy.ledger.sqlite import LEDGER_OR_JOURNAL, MEMORY, check_is_file_name, located, refuse_left_log
 
 
 def default_path() -> str:
@@ -19,6 +20,11 @@ def default_path() -> str:
         return named
     home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return str(Path(home) / "dpdist" / "ledger.sqlite")
+
+
+def wherever(path: str) -> str:
+    """What names a ledger or journal in processes that are in other directories, too."""
+    return path if path == MEMORY or is_address(path) or is_object_store(path) else located(path)
 
 
 def is_there(path: str) -> bool:

@@ -124,9 +124,10 @@ class Database:
             raise LedgerError('a ledger or journal needs a file name, got ""; use ":memory:" for one that is not kept')
         check_is_file_name(path, LEDGER_OR_JOURNAL)
         self.path = path
+        self._file = path if path == MEMORY else located(path)
         self._lock = threading.RLock()
         self._pid = os.getpid()
-        self._inodes: dict[str, tuple[int, int]] = {}
+        self._inodes: dict[str, tuple[int, int] | None] = {}
         self._schemas: tuple[Schema, ...] = ()
         if path != MEMORY:
             try:
@@ -147,13 +148,15 @@ class Database:
                 self._refuse_others()
                 self._check_pages()
             self._configure()
+            if path != MEMORY:
+                self._inodes[self._file] = _inode(self._file)
         except _FAILURES as error:
             raise self._explained(error) from error
         try:
             if schema is not None:
                 self.keep(schema)
-            if path != MEMORY:
-                self._inodes = {file: inode for file in (path, f"{path}-wal") if (inode := _inode(file))}
+            if path != MEMORY and (inode := _inode(log := log_of(self._file))):
+                self._inodes[log] = inode
         except LedgerError:
             self.close()
             raise
@@ -180,7 +183,8 @@ class Database:
             (str(kind), str(name)) for kind, name in self._connection.execute("SELECT type, name FROM sqlite_master")
         ]
         names = {name for _, name in found}
-        if strange := [name for kind, name in found if kind in ("trigger", "view")]:
+        views = [name for kind, name in found if kind == "view" and name.lower().startswith("dpdist_")]  # in our places
+        if strange := [name for kind, name in found if kind == "trigger"] + views:
             self._connection.close()
             raise LedgerError(
                 f"{self.path} has {strange[0]!r}, a trigger or a view that dpdist did not make, and it could change "
@@ -248,14 +252,14 @@ class Database:
         # A file that was deleted while open can still be written, but nobody will ever read those charges again. The
         # write-ahead log has what was written last, and stays where it is for as long as somebody has it open.
         for file, inode in self._inodes.items():
-            if _inode(file) != inode:
+            if inode is None or _inode(file) != inode:
                 raise LedgerError(
                     f"{file} was deleted or replaced while it was open: "
                     "put the original back before anything is released"
                 )
         if self._inodes:
             with contextlib.suppress(OSError):  # it is there, as seen above
-                refuse_other_names(self.path)
+                refuse_other_names(self._file)
 
     def _explained(self, error: Exception) -> LedgerError:
         code = _primary_code(error)
@@ -290,12 +294,27 @@ class Database:
             self._connection.close()
 
 
+def located(path: str) -> str:
+    """The name of a file wherever the process goes; ``..`` stays: it may lead out of what a symbolic link leads to."""
+    if os.path.isabs(path):
+        return path
+    try:
+        return os.path.join(os.getcwd(), path)
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be found from here ({error.strerror}): name it in full, from /") from None
+
+
+def log_of(path: str) -> str:
+    """The write-ahead log of a file: beside it, not beside a symbolic link to it."""
+    return f"{os.path.realpath(path)}-wal"
+
+
 def refuse_left_log(path: str) -> None:
     """Raise `LedgerError` where a file is gone and its write-ahead log is still there.
 
     The log has what was written last. SQLite would delete it with a new file, and read it into one that is put there.
     """
-    log = f"{path}-wal"  # asked for first: who makes a new file makes the log after it
+    log = log_of(path)  # asked for first: who makes a new file makes the log after it
     if _size(log) and not _size(path):
         raise LedgerError(
             f"{path} is gone or empty, and its write-ahead log {log} is still there, with what was written last: put "
@@ -313,8 +332,17 @@ def refuse_other_names(path: str) -> None:
     if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
         raise LedgerError(
             f"{path} is one of {status.st_nlink} names of the same file (hard links), and what is charged under one is "
-            "not seen under the other: remove the other names, or use symbolic links. Nothing was charged"
+            "not seen under the other: end what uses it, keep the name that has a write-ahead log (-wal) beside it, "
+            f"and remove the others{_beside(path, status)}, or make them symbolic links; 'find -samefile' finds them"
         )
+
+
+def _beside(path: str, status: os.stat_result) -> str:
+    """The other names of a file in its directory, where that can be listed."""
+    own, names = os.path.realpath(path), []
+    with contextlib.suppress(OSError), os.scandir(os.path.dirname(own)) as files:
+        names = [file.path for file in files if file.inode() == status.st_ino and file.path != own]
+    return f" ({', '.join(sorted(names))})" if names else ""
 
 
 def refuse_mounted(path: str) -> None:
@@ -322,7 +350,7 @@ def refuse_mounted(path: str) -> None:
 
     So a container that is killed takes its last charges with it, and two do not see each other's.
     """
-    file = re.sub(r"[\\\s]", lambda found: f"\\{ord(found[0]):03o}", os.path.realpath(path))
+    file = re.sub(r"[\\ \t\n]", lambda found: f"\\{ord(found[0]):03o}", os.path.realpath(path))
     with contextlib.suppress(OSError):  # systems other than Linux have no such list
         lines = Path(_MOUNTS).read_text(errors="surrogateescape").split("\n")
         if any(line.split(" ")[4:5] == [file] for line in lines):

@@ -680,12 +680,17 @@ def test_runs_that_are_charged_again_keep_their_order(folder):
         assert [run.run_id for run in ledger.history("d")] == ["first", "second", "third"]
 
 
-def test_a_plain_copy_is_put_back_with_its_log(folder):
+@pytest.mark.parametrize("links", [{}, {"": "plain.sqlite"}, {"": "of-the-file", "-wal": "of-the-log"}])
+def test_a_plain_copy_is_put_back_with_its_log(folder, links):
+    """Also where its name is a symbolic link to it, or file and log are links to what is called by its content."""
     with contextlib.closing(Ledger("ledger.sqlite")) as ledger:
         ledger.open_run("d", "r", "p", Charge(0.5))
+        Path("kept").mkdir()
         for end in ("", "-wal"):
-            shutil.copyfile(f"ledger.sqlite{end}", f"plain.sqlite{end}")
-    restore("plain.sqlite", "--nothing-since", "--ledger", "new.sqlite")
+            shutil.copyfile(f"ledger.sqlite{end}", Path("kept", links.get(end, f"plain.sqlite{end}")))
+    for end, name in links.items():
+        Path(f"linked.sqlite{end}").symlink_to(Path("kept", name))
+    restore("linked.sqlite" if links else "kept/plain.sqlite", "--nothing-since", "--ledger", "new.sqlite")
     with contextlib.closing(Ledger("new.sqlite")) as ledger:
         assert ledger.n_runs("d") == 1
 

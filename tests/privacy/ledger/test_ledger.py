@@ -6,6 +6,7 @@ A kill ends a process, not the machine: that a commit survives a power cut rests
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import multiprocessing
 import os
@@ -562,6 +563,74 @@ def test_a_ledger_that_is_overwritten_by_a_copy_while_open_takes_no_charge(tmp_p
             ledger.open_run("d", "s", "p", Charge(1.0))
 
 
+@pytest.mark.parametrize("go_on", [True, False])
+def test_a_ledger_behind_a_symbolic_link_has_its_log_beside_the_file(tmp_path: Path, go_on: bool) -> None:
+    """Where the link is there is none, however often one looks."""
+    path, link = tmp_path / "real" / "l.sqlite", tmp_path / "link.sqlite"
+    link.symlink_to(path)
+    path.parent.mkdir()
+    with contextlib.closing(Ledger(link)) as ledger:
+        ledger.open_run("d", "r", "p", Charge(1.0))
+        log = Path(f"{path}-wal").read_bytes()
+        if go_on:
+            Path(f"{path}-wal").unlink()
+            with pytest.raises(LedgerError, match=r"real/l\.sqlite-wal was deleted or replaced"):
+                ledger.open_run("d", "s", "p", Charge(1.0))
+    path.unlink()
+    Path(f"{path}-wal").write_bytes(log)
+    with pytest.raises(LedgerError, match="is gone or empty, and its write-ahead log"):
+        Ledger(link)
+    assert Path(f"{path}-wal").read_bytes() == log
+
+
+@pytest.mark.parametrize("named", ["l.sqlite", "link/../l.sqlite"])
+def test_a_ledger_is_the_same_one_wherever_the_process_goes(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "far" / "below").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "below")
+    monkeypatch.chdir(tmp_path)
+    with contextlib.closing(Ledger(named)) as ledger:
+        monkeypatch.chdir(tmp_path / "far")
+        ledger.open_run("d", "r", "p", Charge(1.0))
+        (found,) = tmp_path.rglob("l.sqlite")
+        found.rename("moved.sqlite")
+        with pytest.raises(LedgerError, match=r"l\.sqlite was deleted or replaced"):
+            ledger.open_run("d", "s", "p", Charge(1.0))
+
+
+def test_a_process_whose_directory_is_gone_can_use_a_ledger_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for path in (tmp_path / "l.sqlite", ":memory:"):
+        with contextlib.closing(Ledger(path)) as ledger:
+            ledger.open_run("d", "r", "p", Charge(1.0))
+    for path, journal in (("l.sqlite", None), (tmp_path / "l.sqlite", "j.sqlite")):
+        with pytest.raises(LedgerError, match="name it in full"):
+            Ledger(path, journal=journal)
+
+
+def test_a_copy_of_a_ledger_is_the_same_one_wherever_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As scikit-learn copies the parameters of a model, and as a model is sent to other processes."""
+    monkeypatch.chdir(tmp_path)
+    with contextlib.closing(Ledger("l.sqlite", journal="j.sqlite")) as ledger:
+        ledger.set_limit("d", Budget(1.0))
+        ledger.open_run("d", "r", "p", Charge(1.0), journal=ledger.journal)
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        with contextlib.closing(copy.deepcopy(ledger)) as again:
+            assert again.journal.id == ledger.journal.id
+            with pytest.raises(BudgetExceeded):
+                again.open_run("d", "s", "p", Charge(1.0))
+    assert not any(Path.cwd().iterdir())
+
+
 def test_a_file_with_two_names_takes_no_charge(tmp_path: Path) -> None:
     """Each name would have a log of its own, and the limit would be there for each."""
     path, other = tmp_path / "l.sqlite", tmp_path / "other.sqlite"
@@ -569,8 +638,9 @@ def test_a_file_with_two_names_takes_no_charge(tmp_path: Path) -> None:
     ledger.set_limit("d", Budget(1.0))
     other.hardlink_to(path)
     for refused in (lambda: Ledger(other), lambda: Ledger(path), lambda: ledger.open_run("d", "r", "p", Charge(1.0))):
-        with pytest.raises(LedgerError, match="one of 2 names of the same file"):
+        with pytest.raises(LedgerError, match=rf"of 2 names .*the others \({tmp_path}/(l|other)\.sq") as error:
             refused()
+        assert "Nothing was charged" not in str(error.value), "a run may have been, before somebody made the other name"
     assert {file.name for file in tmp_path.glob("other*")} == {"other.sqlite"}
     other.unlink()
     other.symlink_to(path)
@@ -603,7 +673,7 @@ def test_a_file_that_is_mounted_without_its_log_takes_no_charge(
     "made",
     [
         "CREATE TRIGGER cheaper AFTER INSERT ON dpdist_runs BEGIN UPDATE dpdist_runs SET epsilon = 1e-9; END",
-        "CREATE VIEW dpdist_lists AS SELECT * FROM dpdist_limits",
+        "CREATE VIEW Dpdist_lists AS SELECT * FROM dpdist_limits",
     ],
 )
 def test_a_file_that_changes_what_is_written_is_refused(tmp_path: Path, made: str) -> None:
@@ -634,6 +704,14 @@ def test_what_cannot_have_been_written_is_one_error(tmp_path: Path, change: str)
         connection.execute(change)
     with pytest.raises(LedgerError, match="damaged"):
         Ledger(path).set_limit("d", Budget(3.0))
+
+
+def test_a_view_that_somebody_made_for_reports_is_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "l.sqlite"
+    Ledger(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE VIEW spending AS SELECT account, epsilon FROM dpdist_runs")
+    Ledger(path).open_run("d", "r", "p", Charge(1.0))
 
 
 def charge_once(path: str) -> None:
