@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
+
 from dpdist.data import Units
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError
@@ -38,12 +42,26 @@ def check_asked(
     item: Item, query: Query, neighbours: Neighbours, units: Units, protects: Protected, align: int, n_rows: int | None
 ) -> float:
     """The query's sensitivity, if it is such that a calibrated line of a plan pays for it."""
+    check_numbers(query)
     query.check_rows(n_rows)
     check_aligned(query, align)
     sensitivity = sensitivity_of(item, query, neighbours, units)
     check_smooth(item, query, neighbours)
     check_reported(item, query, protects)
     return sensitivity
+
+
+def check_numbers(query: Query) -> None:
+    """Refuse bounds whose arithmetic wraps or rounds: the square of ``np.uint8(200)`` is 64, and noise too small."""
+    if not dataclasses.is_dataclass(query):
+        return
+    for field in dataclasses.fields(query):
+        value = getattr(query, field.name)
+        if "float" in str(field.type) and isinstance(value, np.generic) and not isinstance(value, float):
+            raise BudgetError(
+                f"{field.name}={value!r} is a number of {value.dtype.itemsize * 8} bits that overflows or rounds where "
+                f"a sensitivity is computed from it: pass {field.name}=float(...)"
+            )
 
 
 def check_one_report(units: Units) -> None:

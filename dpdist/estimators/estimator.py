@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 from sklearn.base import clone
 
 from dpdist.data import ROWS, Dataset, Units
-from dpdist.engine.checks import check_asked, check_plannable
+from dpdist.engine.checks import check_asked, check_numbers, check_plannable
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, MissingBound, warn_caller
@@ -270,7 +270,10 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
         with noting() as read:
             public = self._public(n_rows, n_features, units)
             method = self._decided(public, **beside)
-            method.lines(), method.warnings()
+            for line in method.lines():
+                if line.query is not None:
+                    check_numbers(line.query)
+            method.warnings()
         refuse_unread(self, public, method, read)
         return method
 

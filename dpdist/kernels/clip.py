@@ -105,8 +105,18 @@ def unit_l2(X: ArrayLike, bound: float) -> Floats:
     """
     bound = check_bound(bound, "bound")
     scaled, _ = _scaled(np.asarray(X, dtype=np.float64))
-    norms = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+    norms = row_norms(scaled)
     return scaled * (bound * (1 - kappa(scaled.shape[1])) / np.where(norms > 0, norms, 1.0))[:, None]
+
+
+def row_norms(X: Floats) -> Floats:
+    """Euclidean norms of rows; a row has the same bits alone, in company and in any layout.
+
+    NumPy adds up the squares of a row of more than 8192 columns in another order where it is the only one.
+    """
+    several = np.ascontiguousarray(X if len(X) != 1 else np.repeat(X, 2, axis=0))
+    found: Floats = np.sqrt(np.einsum("ij,ij->i", several, several))
+    return found[: len(X)]
 
 
 def _scaled(X: Floats) -> tuple[Floats, NDArray[np.intp]]:
@@ -121,7 +131,7 @@ def _clip_rows(X: ArrayLike, bound: float, order: int) -> Floats:
     bound = check_bound(bound, "bound")
     X = np.asarray(X, dtype=np.float64)
     scaled, exponent = _scaled(X)
-    norms = np.sqrt(np.einsum("ij,ij->i", scaled, scaled)) if order == 2 else np.abs(scaled).sum(axis=1)
+    norms = row_norms(scaled) if order == 2 else np.abs(scaled).sum(axis=1)
     target = bound * (1 - kappa(X.shape[1]))
     with np.errstate(over="ignore", under="ignore"):
         inside = np.ldexp(norms, exponent) <= target

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 from unicodedata import is_normalized
 
+import numpy as np
+
 from dpdist.errors import BudgetError, warn_caller
 
 
@@ -80,6 +82,8 @@ class Budget:
         for name, value in (("epsilon", self.epsilon), ("delta", self.delta)):
             if not isinstance(value, numbers.Real) or isinstance(value, bool):
                 raise BudgetError(f"{name} must be a number, got {value!r}")
+            if isinstance(value, np.generic):  # comparisons with one are no Python truth, and few bits round
+                object.__setattr__(self, name, value.item())
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):
             raise BudgetError(f"epsilon must be a positive finite number, got {self.epsilon!r}; try epsilon=1.0")
         if not 0 <= self.delta < 1:

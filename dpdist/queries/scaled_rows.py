@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpdist.engine.query import Block, Query
 from dpdist.kernels.bounded_rows import bounded_rows
-from dpdist.kernels.clip import check_bound
+from dpdist.kernels.clip import check_bound, row_norms
 from dpdist.kernels.grid import add_units, fits_int64
 from dpdist.privacy.budget import Neighbours
 from dpdist.queries.gradient_sums import GradientSum
@@ -111,7 +111,7 @@ class NormCounts(Query):
             X = np.asarray(X, dtype=np.float64)
             X = X[np.isfinite(X).all(axis=1)]
             with np.errstate(over="ignore", under="ignore"):
-                norms = np.sqrt(np.einsum("ij,ij->i", X, X))
+                norms = row_norms(X)
             counts += np.bincount(np.searchsorted(edges, norms), minlength=len(counts))
         return counts[:0:-1]
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpdist.kernels.clip import clip_l2, kappa, sanitise
+from dpdist.kernels.clip import clip_l2, kappa, row_norms, sanitise
 
 EXTREME = np.array([
     [np.nan, 0.0, 1.0], [np.inf, 1.0, -1.0], [-np.inf, np.nan, 0.0], [1e308, 1e308, 1e308],
@@ -78,3 +78,10 @@ def test_refuses_what_cannot_be_a_public_bound(bound):
 def test_kappa_covers_long_rows():
     assert kappa(1) == kappa(5000) == 1e-12
     assert kappa(10**6) == (10**6 + 16) * 2.0**-53
+
+
+def test_norms_do_not_depend_on_other_rows_or_on_the_layout():
+    X = np.random.default_rng(2).normal(size=(12, 9000))
+    norms = row_norms(X)
+    np.testing.assert_array_equal([row_norms(row[None])[0] for row in X], norms)
+    np.testing.assert_array_equal(row_norms(np.asfortranarray(X)), norms)

@@ -223,10 +223,10 @@ def scale_of_rows(counts: Vector, noise: float, longest: float, guess: float) ->
 def threshold(problem: Problem) -> float:
     """At which residuals are cut."""
     if isinstance(problem.loss, Huber):
-        return min(problem.loss.threshold, problem.residual_bound or math.inf)
+        return float(min(problem.loss.threshold, problem.residual_bound or math.inf))
     need(problem, "residual_bound")
     assert problem.residual_bound is not None
-    return problem.residual_bound
+    return float(problem.residual_bound)
 
 
 def robust_newton_can(problem: Problem) -> bool:

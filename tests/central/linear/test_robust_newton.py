@@ -16,6 +16,7 @@ from dpdist.data import Units
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.kernels.moments import unpack_symmetric
 from dpdist.losses import Huber
+from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.norms import FROBENIUS
 from dpdist.queries.scaled_rows import PIECE, NormCounts, ScaledGradientSum, ScaledMomentSum
 from tests.central.linear.test_newton import Replay
@@ -144,6 +145,17 @@ def test_rows_in_pieces_of_any_number_have_the_same_sum():
         whole = query.summarise({"X": X, "y": y}, state, None)
         parts = [query.summarise({"X": X[a:b], "y": y[a:b]}, state, None) for a, b in ((0, 7), (7, 7), (7, len(X)))]
         assert np.array_equal(whole, sum(parts))
+
+
+def test_a_row_that_is_lost_moves_no_other_into_another_count():
+    rows = np.random.default_rng(0).normal(size=(40, 9000))
+    for row in rows:
+        alone, company = (np.sqrt(np.einsum("ij,ij->i", some, some))[0] for some in (row[None], np.array([row, row])))
+        query = NormCounts(float(min(alone, company)))  # an edge that only one of the two sums is beyond
+        both, one = (query.summarise({"X": X, "y": np.zeros(2)}, None, None) for X in (
+            np.array([row, row / 8]), np.array([row, np.full(9000, np.nan)])
+        ))  # fmt: skip
+        assert np.linalg.norm(both - one) <= query.sensitivity(Neighbours.ADD_OR_REMOVE_ONE)
 
 
 def test_the_scale_is_where_noise_matters_least():
