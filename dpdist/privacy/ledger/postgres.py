@@ -256,7 +256,8 @@ def _fix(psycopg: Any, error: Exception) -> str:
     if isinstance(error, errors.InsufficientPrivilege):
         return (
             "this account may not use the tables: GRANT SELECT, INSERT, UPDATE on them; an account with CREATE makes "
-            "them at first use, and their owner opens them once after an upgrade of dpdist that changes them"
+            "them at first use, and their owner opens them once after an upgrade of dpdist that changes them. Where "
+            "row-level security hides rows from it, it needs BYPASSRLS: a ledger is read whole or not at all"
         )
     if isinstance(error, errors.UndefinedTable):
         return "its tables are not as dpdist made them: restore a backup; do not delete it"
