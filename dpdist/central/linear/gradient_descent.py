@@ -294,7 +294,18 @@ class ClippedDescent(LoopMethod):
 
 
 class AcceleratedGradient(ClippedDescent):
-    """The same with momentum (dp-agd): 8 rounds where ``n mu / sqrt(d) < 3000``, else 15."""
+    """The same with momentum (dp-agd): 8 rounds where ``n mu / sqrt(d) < 3000``, else 15.
+
+    Parameters
+    ----------
+    n_rounds : int, optional
+    step_size : float, optional
+        Public step size. Default: from a privately released smoothness (1 % of the budget).
+    combine : {"auto", "last", "tail-average", "random", "min-noisy"}
+        What is returned, as by `GradientDescent`.
+    start : sequence of float, optional
+        Public point where it begins. Default: 0.
+    """
 
     tag, name = "AcceleratedGradient", "accelerated"
 
