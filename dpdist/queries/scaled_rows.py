@@ -9,9 +9,8 @@ mapped by itself, and what is asked of the scaled ones is bounded for any rows: 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,8 +28,26 @@ PIECE = 2**12
 """Rows that are copied at a time."""
 
 
+class _OfScaledRows(Query):
+    """Before a query of bounded rows: scales a few rows at a time, and adds up what is asked of them; exactly."""
+
+    row_norm: float
+    constant: float
+
+    def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[Any]:
+        wide = not fits_int64(len(block["X"]), self.row_units)
+        total: NDArray[Any] | None = None
+        for X, y in _pieces(block, rows):
+            if self.constant:
+                X = np.column_stack([X, np.full(len(X), self.constant)])
+            X, y = bounded_rows(X, y, row_norm=self.row_norm, scale_labels=True)
+            total = add_units(total, super().summarise({"X": X, "y": y}, state, None), wide)  # type: ignore[safe-super]
+        assert total is not None
+        return total
+
+
 @dataclass(frozen=True)
-class ScaledGradientSum(GradientSum):
+class ScaledGradientSum(_OfScaledRows, GradientSum):
     """``sum_i clip(l'(<k z, w>, k y) k z)``: a `GradientSum` of scaled rows, ``2 clip_norm`` under replace-one.
 
     ``row_norm`` bounds a row with its ``constant`` feature; ``intercept`` stays 0.
@@ -40,13 +57,9 @@ class ScaledGradientSum(GradientSum):
 
     constant: float = 0.0
 
-    def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[Any]:
-        ask = partial(super().summarise, state=state, rows=None)
-        return _of_scaled_rows(self, ask, block, rows)
-
 
 @dataclass(frozen=True)
-class ScaledMomentSum(SecondMomentSum):
+class ScaledMomentSum(_OfScaledRows, SecondMomentSum):
     """``sum_i k^2 z z'``, packed: a `SecondMomentSum` of scaled rows, ``sqrt(2) row_norm^2`` under replace-one.
 
     ``row_norm`` bounds a row with its ``constant`` feature, which ``n_features`` counts; ``intercept`` stays 0.
@@ -55,10 +68,6 @@ class ScaledMomentSum(SecondMomentSum):
     tag: ClassVar[str] = "ScaledMomentSum"
 
     constant: float = 0.0
-
-    def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[Any]:
-        ask = partial(super().summarise, state=state, rows=None)
-        return _of_scaled_rows(self, ask, block, rows)
 
 
 @dataclass(frozen=True)
@@ -114,24 +123,6 @@ class NormCounts(Query):
                 norms = row_norms(X)
             counts += np.bincount(np.searchsorted(edges, norms), minlength=len(counts))
         return counts[:0:-1]
-
-
-def _of_scaled_rows(
-    query: ScaledGradientSum | ScaledMomentSum,
-    ask: Callable[[Block], NDArray[Any]],
-    block: Block,
-    rows: NDArray[np.int64] | None,
-) -> NDArray[Any]:
-    """What is asked of scaled rows, a few at a time; the sum is exact."""
-    wide = not fits_int64(len(block["X"]), query.row_units)
-    total: NDArray[Any] | None = None
-    for X, y in _pieces(block, rows):
-        if query.constant:
-            X = np.column_stack([X, np.full(len(X), query.constant)])
-        X, y = bounded_rows(X, y, row_norm=query.row_norm, scale_labels=True)
-        total = add_units(total, ask({"X": X, "y": y}), wide)
-    assert total is not None
-    return total
 
 
 def _pieces(block: Block, rows: NDArray[np.int64] | None) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,7 +26,6 @@ from dpdist.errors import BudgetError, MissingBound
 from dpdist.losses import Huber
 from dpdist.method import by_name, noting
 from dpdist.privacy.accounting.calibration import calibrate
-from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.solvers.filtered_newton import SCARCE
 
 SOLVERS = by_name(
@@ -185,9 +183,8 @@ def _only_one(problem: Problem) -> LinearMethod | None:
 
 
 def _is_scarce(problem: Problem) -> bool:
-    """Whether an excess on rows that suit others is more than a fit can gain on rows that do not."""
-    mu = gdp_mu(problem.budget.epsilon, problem.budget.delta) / math.sqrt(problem.n_problems)
-    return problem.public.n_units * mu / math.sqrt(problem.n_features) < SCARCE
+    """Whether rows are so few for the noise that a solver has to begin at the best constant, and may stay there."""
+    return problem.signal < SCARCE
 
 
 def _is_robust(problem: Problem) -> bool:

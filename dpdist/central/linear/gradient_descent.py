@@ -31,7 +31,6 @@ from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS
 from dpdist.method import DECIDED, Line, Oracle, Public
-from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.accounting.releases import Poisson
 from dpdist.privacy.mechanisms.additive import Gaussian
@@ -67,8 +66,7 @@ def check_curvature(problem: Problem) -> None:
 
 def precise(problem: Problem) -> bool:
     """Whether data are plenty: ``n mu / sqrt(d) >= 3000`` (per binary problem)."""
-    mu = gdp_mu(problem.budget.epsilon, problem.budget.delta) / math.sqrt(problem.n_problems)
-    return problem.n_rows * mu / math.sqrt(problem.n_features) >= 3000
+    return problem.n_rows * problem.mu / math.sqrt(problem.n_features) >= 3000
 
 
 def norm_gradient(problem: Problem, target: int | None = None) -> GradientSum:

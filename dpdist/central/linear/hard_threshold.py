@@ -46,7 +46,6 @@ from dpdist.estimators.parameters import BOUNDS, check_count
 from dpdist.kernels.coordinate_gradients import CoordinateMap
 from dpdist.kernels.truncation import ScalarMap
 from dpdist.method import DECIDED, Line, Oracle, Public
-from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian
 from dpdist.privacy.mechanisms.peeling import LaplacePeel, Peel
@@ -241,8 +240,7 @@ class NoisyThresholding(HardThresholding):
         step = self.step_size or 0.75 / (problem.loss.smoothness(length) + problem.strong_convexity)
         n_rounds = self.n_rounds
         if n_rounds is None:
-            mu = gdp_mu(problem.budget.epsilon, problem.budget.delta) / math.sqrt(problem.n_problems)
-            per_root = step * query.sensitivity(problem.neighbours) / (mu * problem.n_rows)
+            per_root = step * query.sensitivity(problem.neighbours) / (problem.mu * problem.n_rows)
             per_root *= math.sqrt(2 * self.n_kept * math.log(max(problem.n_parameters, 2)))
             radius = getattr(problem.constraint, "radius", 10 / problem.row_norm)
             n_rounds = max(t for t in (20, 50, 100, 200, 300) if t == 20 or per_root * math.sqrt(t) <= 0.1 * radius)

@@ -26,6 +26,7 @@ from dpdist.estimators.parameters import BOUNDS, check_bound, check_count, publi
 from dpdist.identity import ADDED
 from dpdist.losses import Loss
 from dpdist.method import DECIDED, Expected, Method, Noted, Oracle, Public
+from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.budget import Budget, Neighbours
 
@@ -75,6 +76,16 @@ class Problem(Noted):
     def budget(self) -> Budget:
         """Of the fit."""
         return self.public.budget
+
+    @property
+    def mu(self) -> float:
+        """What one binary problem may spend, as that of Gaussian DP."""
+        return gdp_mu(self.budget.epsilon, self.budget.delta) / math.sqrt(self.n_problems)
+
+    @property
+    def signal(self) -> float:
+        """Rows against noise: units x mu / sqrt(features)."""
+        return self.public.n_units * self.mu / math.sqrt(self.n_features)
 
     @property
     def neighbours(self) -> Neighbours:

@@ -28,7 +28,6 @@ from dpdist.errors import BudgetError
 from dpdist.estimators.parameters import check_offers
 from dpdist.method import Line, Oracle, Public
 from dpdist.mirror_maps import Mirror
-from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian
 from dpdist.queries.smooth_losses import LargestSquareSum
@@ -194,9 +193,8 @@ def _smoothness(problem: Problem, asked: bool = True) -> Smoothness:
 
 def _noise(problem: Problem) -> float:
     """Variance per coordinate of the mean gradient if all of the budget went into one release."""
-    mu = gdp_mu(problem.budget.epsilon, problem.budget.delta) / math.sqrt(problem.n_problems)
     sensitivity = norm_gradient(problem).sensitivity(problem.neighbours) * problem.public.units.max_rows
-    return (sensitivity / (problem.n_rows * mu)) ** 2
+    return (sensitivity / (problem.n_rows * problem.mu)) ** 2
 
 
 def _rounds(problem: Problem, mirror: Mirror, accelerated: bool) -> int:

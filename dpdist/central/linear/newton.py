@@ -31,7 +31,6 @@ from dpdist.errors import BudgetError
 from dpdist.kernels.moments import unpack_symmetric
 from dpdist.losses import Loss
 from dpdist.method import Line, Oracle, Public
-from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.queries.curvature_sums import CurvatureSum
@@ -147,7 +146,7 @@ class Newton(LinearMethod):
         parts *= rest / parts.sum()
         if self.rounds > 1:
             first = parts[0]
-            parts[0] = FIRST * first if self._signal >= SCARCE else max(SCARCE_FIRST * rest, first)
+            parts[0] = FIRST * first if self.problem.signal >= SCARCE else max(SCARCE_FIRST * rest, first)
             parts[1:] *= (rest - parts[0]) / (rest - first)
         return [float(part) for part in parts]
 
@@ -157,14 +156,9 @@ class Newton(LinearMethod):
         assert problem.row_norm is not None
         d = problem.n_parameters
         high = self._loss_curvature.at_zero
-        noise = high * self._length**2 / (self._mu() * math.sqrt(HESSIAN_SHARE / HESSIANS))
+        noise = high * self._length**2 / (self.problem.mu * math.sqrt(HESSIAN_SHARE / HESSIANS))
         above = problem.n_rows * high * problem.row_norm**2 / (2 * d) > 2 * math.sqrt(d) * noise
-        return above and self._signal >= HESSIAN_SIGNAL
-
-    @property
-    def _signal(self) -> float:
-        """Rows x mu / sqrt(features)."""
-        return self.public.n_units * self._mu() / math.sqrt(self.problem.n_features)
+        return above and self.problem.signal >= HESSIAN_SIGNAL
 
     # -- the queries ------------------------------------------------------------------------------------------------
 
@@ -199,10 +193,10 @@ class Newton(LinearMethod):
         """The constant feature of the first gradient, which may be any: the point is 0."""
         problem = self.problem
         assert problem.row_norm is not None and isinstance(problem.gradient, ClipNorm)
-        plain = self.hessians or self._signal >= COARSE or problem.gradient.clip_norm is not None
+        plain = self.hessians or self.problem.signal >= COARSE or problem.gradient.clip_norm is not None
         if plain or not problem.intercept:
             return problem.intercept
-        size = float(np.clip(KNOWN / (self.public.n_units * self._mu()), *FIRST_CONSTANT))
+        size = float(np.clip(KNOWN / (self.public.n_units * self.problem.mu), *FIRST_CONSTANT))
         return max(problem.intercept, size * problem.row_norm)
 
     # -- the solution -----------------------------------------------------------------------------------------------
@@ -231,7 +225,7 @@ class Newton(LinearMethod):
             constant=problem.intercept,
             ridge=problem.strong_convexity * problem.n_rows,
             rounds=self.kinds,
-            signal=self._signal,
+            signal=self.problem.signal,
         )
 
         def answer(question: Question) -> Noisy:
@@ -258,18 +252,13 @@ class Newton(LinearMethod):
     def _loss_curvature(self) -> Curvature:
         return loss_curvature(self.problem.loss)
 
-    def _mu(self) -> float:
-        """Of one binary problem."""
-        budget = self.problem.budget
-        return gdp_mu(budget.epsilon, budget.delta) / math.sqrt(self.problem.n_problems)
-
     @property
     def _is_followed(self) -> bool:
         return True
 
     def foreseen(self, plan: Plan, rows: Rows) -> Vector:
         problem = self.problem
-        scarce = self._signal < SCARCE
+        scarce = self.problem.signal < SCARCE
         told = response(problem.loss)
 
         def std(name: str, query: Query) -> float:
@@ -283,7 +272,7 @@ class Newton(LinearMethod):
 
         gradients = [std(f"gradient {k + 1}", self._gradient(k)) for k in range(self.rounds)]
         level = None
-        if problem.intercept and not self.hessians and self._signal < COARSE:
+        if problem.intercept and not self.hessians and self.problem.signal < COARSE:
             level = gradients[0] / (problem.n_rows * self._first_constant * problem.intercept * told.at_zero)
         asked = Filter(
             kinds=self.kinds,

@@ -36,7 +36,6 @@ from dpdist.estimators.parameters import BOUNDS
 from dpdist.kernels.moments import unpack_symmetric
 from dpdist.losses import Huber, Squared
 from dpdist.method import Line, Oracle, Public
-from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.queries.scaled_rows import NormCounts, ScaledGradientSum, ScaledMomentSum
@@ -154,7 +153,7 @@ class RobustNewton(LinearMethod):
             ridge=problem.strong_convexity * problem.n_rows,
             rounds=["gradient"] * self.rounds,
             least_length=LEAST_LENGTH,
-            signal=self.public.n_units * self._mu() / math.sqrt(problem.n_features),
+            signal=problem.signal,
         )
 
         def answer(question: Question) -> Noisy:
@@ -168,9 +167,6 @@ class RobustNewton(LinearMethod):
     def _stored(self, w: Vector, constant: float) -> Vector:
         """The weight of the constant feature for the one that the estimator has."""
         return np.append(w[:-1], w[-1] * (constant / self.problem.intercept)) if constant else w
-
-    def _mu(self) -> float:
-        return gdp_mu(self.problem.budget.epsilon, self.problem.budget.delta)
 
     def expected_error(self, plan: Plan) -> float | None:
         """The recursion of the filter for one direction of many."""

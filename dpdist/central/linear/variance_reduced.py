@@ -29,7 +29,6 @@ from dpdist.central.linear.linear_method import LoopMethod, Problem, Vector, bou
 from dpdist.constraints import proximal
 from dpdist.estimators.parameters import check_count
 from dpdist.method import DECIDED, Line, Oracle, Public
-from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.accounting.releases import Poisson
 from dpdist.privacy.mechanisms.additive import Gaussian
@@ -94,8 +93,7 @@ class SVRG(LoopMethod):
         needs_delta(problem)
         need(problem, "row_norm")
         norm_gradient(problem)  # its bounds are checked before anything is planned
-        mu = gdp_mu(problem.budget.epsilon, problem.budget.delta) / math.sqrt(problem.n_problems)
-        steps = self._steps(problem.n_rows * mu / math.sqrt(problem.n_features))
+        steps = self._steps(problem.n_rows * problem.mu / math.sqrt(problem.n_features))
         return self._with(public, problem, n_rounds=len(steps), steps=steps)
 
     def _steps(self, ratio: float) -> tuple[int, ...]:
