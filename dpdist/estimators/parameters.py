@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,17 @@ SMALLEST, LARGEST = 1e-60, 1e60
 
 def check_bound(name: str, value: Any) -> None:
     """A public bound: a positive number that can be squared."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if not _is_real(value) or not SMALLEST <= value <= LARGEST:
         raise MissingBound(f"{name} must be a positive finite number (between 1e-60 and 1e60), got {value!r}")
+
+
+def keep_plain(holder: Any, names: Iterable[str]) -> None:
+    """Make NumPy's numbers among the fields of a frozen object Python's: the square of ``np.uint8(200)`` is 64."""
+    for name in names:
+        if isinstance(value := getattr(holder, name), np.generic):
+            object.__setattr__(holder, name, value.item())
 
 
 def check_between(name: str, value: Any, low: float, high: float = math.inf) -> None:

@@ -20,18 +20,24 @@ Each is a name or an object with parameters of its own: ``gradient=Truncate(scal
 from __future__ import annotations
 
 import numbers
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from dpdist.errors import BudgetError
-from dpdist.estimators.parameters import check_bound
+from dpdist.estimators.parameters import check_bound, keep_plain
 from dpdist.method import Choice, by_name
 
 
 @dataclass(frozen=True)
 class Gradient(Choice):
-    """What bounds a row's contribution."""
+    """What bounds a row's contribution; its fields are public bounds, or None."""
 
     parameter = "gradient"
+
+    def __post_init__(self) -> None:
+        bounds = [field.name for field in fields(self) if getattr(self, field.name) is not None]
+        for name in bounds:
+            check_bound(name, getattr(self, name))
+        keep_plain(self, bounds)
 
 
 @dataclass(frozen=True)
@@ -49,10 +55,6 @@ class ClipNorm(Gradient):
     tag, name = "ClipNorm", "norm"
 
     clip_norm: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.clip_norm is not None:
-            check_bound("clip_norm", self.clip_norm)
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,6 @@ class ClipLabel(Gradient):
 
     label_bound: float | None = None
 
-    def __post_init__(self) -> None:
-        if self.label_bound is not None:
-            check_bound("label_bound", self.label_bound)
-
 
 class ScaleRows(Gradient):
     """Scale rows down as a whole, label included, and cut residuals off (`dpdist.central.linear.robust_newton`)."""
@@ -94,10 +92,6 @@ class Scaled(Gradient):
     """
 
     scale: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.scale is not None:
-            check_bound("scale", self.scale)
 
 
 class Truncate(Scaled):

@@ -22,7 +22,7 @@ from dpdist.central.linear.normal_rows import response
 from dpdist.central.linear.prediction import Prediction, predicted, rows_before_a_fit
 from dpdist.constraints import Constraint, ElasticNet, Penalty, SmoothPenalty, is_proximal, is_smooth
 from dpdist.errors import BudgetError, MissingBound
-from dpdist.estimators.parameters import BOUNDS, check_bound, check_count, public_vector
+from dpdist.estimators.parameters import BOUNDS, check_bound, check_count, keep_plain, public_vector
 from dpdist.identity import ADDED
 from dpdist.losses import Loss
 from dpdist.method import DECIDED, Expected, Method, Noted, Oracle, Public
@@ -61,6 +61,9 @@ class Problem(Noted):
     residual_bound: float | None = None
     second_moment: float | None = None
     classes: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        keep_plain(self, ("row_norm", "feature_bound", "residual_bound", "second_moment"))
 
     @property
     def n_rows(self) -> int:
