@@ -21,6 +21,7 @@ class Answer(Enum):
     MEANS = "means of columns", "mean_"
     FREQUENCIES = "frequencies of categories", "frequencies_"
     CODES = "frequent codes", "found_"
+    TABLES = "tables of several columns", "marginal"
     COEFFICIENTS = "coefficients of a regression", "coef_"
     NUMBERS = "predicted numbers", "predict"
     CLASSES = "predicted classes", "predict"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dpdist.local.survey.questionnaire import Survey
     from dpdist.local.survey.simulation import Collected, simulate
     from dpdist.local.survey.wire import decode, encode
+    from dpdist.local.tables.marginals import Marginals
 
 __all__ = [
     "Aggregated",
@@ -29,6 +30,7 @@ __all__ = [
     "LinearRegression",
     "LocalProtocol",
     "LogisticRegression",
+    "Marginals",
     "Mean",
     "SparseRegression",
     "Survey",
@@ -53,6 +55,7 @@ _HOMES = {
     "dpdist.local.survey.protocol": ("LocalProtocol",),
     "dpdist.local.survey.simulation": ("Collected", "simulate"),
     "dpdist.local.sparse.sparse_regression": ("SparseRegression",),
+    "dpdist.local.tables.marginals": ("Marginals",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

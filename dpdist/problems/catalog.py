@@ -12,10 +12,19 @@ from dpdist.problems import (
     mean_problems,
     smooth_problems,
     sparse_problems,
+    table_problems,
 )
 from dpdist.problems.problem import Problem
 
-FAMILIES = (linear_problems, sparse_problems, lookalikes, smooth_problems, mean_problems, frequency_problems)
+FAMILIES = (
+    linear_problems,
+    sparse_problems,
+    lookalikes,
+    smooth_problems,
+    mean_problems,
+    frequency_problems,
+    table_problems,
+)
 
 PROBLEMS: Mapping[str, Problem] = MappingProxyType({p.name: p for family in FAMILIES for p in family.PROBLEMS})
 """Every generator with a known truth, by the name a job uses."""

@@ -21,6 +21,7 @@ from dpdist.jobs.registry import (
     local_linear,
     local_mean,
     local_sparse,
+    local_tables,
 )
 from dpdist.jobs.registry.other_names import OTHER_NAMES
 from dpdist.jobs.registry.registered import OtherName, RegisteredMethod
@@ -41,7 +42,8 @@ __all__ = [
 ]
 
 TABLES = (
-    central_linear, central_mean, central_aggregate, local_frequency, local_mean, local_linear, local_sparse
+    central_linear, central_mean, central_aggregate, local_frequency, local_mean, local_linear, local_sparse,
+    local_tables,
 )  # fmt: skip
 """One module for each family; the order is that of lists."""
 
@@ -60,6 +62,7 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
         "local.KernelRidge": "dpdist.local.linear.kernel_ridge",
         "local.LogisticRegression": "dpdist.local.linear.glm",
         "local.SparseRegression": "dpdist.local.sparse.sparse_regression",
+        "local.Marginals": "dpdist.local.tables.marginals",
     }
 )
 """The module of every estimator that a method can name."""

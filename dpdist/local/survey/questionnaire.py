@@ -31,6 +31,7 @@ FORMAT = "dpdist-survey/1"
 _MODULES = {
     "dpdist.local.survey.protocol": ("LocalProtocol",),
     "dpdist.local.statistics.categories": ("Category", "Labelled"),
+    "dpdist.local.statistics.bit_sets": ("Conjunctions", "Parities"),
     "dpdist.local.statistics.bounded_values": ("Ball", "Box", "Truncated", "TruncatedVector"),
     "dpdist.local.statistics.feature_maps": ("Fourier", "Mapped", "Projection"),
     "dpdist.local.linear.glm_copies": ("Copies", "CopiesProtocol"),

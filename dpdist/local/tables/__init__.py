@@ -1,0 +1,1 @@
+"""Tables of several columns, with nobody to trust."""
