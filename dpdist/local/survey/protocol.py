@@ -19,8 +19,9 @@ server. Sums of reports and everything computed from them are post-processing.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -330,6 +331,17 @@ class LocalProtocol:
     def accumulate(self, reports: NDArray[Any], state: Any = None) -> NDArray[np.int64]:
         """What the server adds up; ``state`` are the public values of the question, where they matter here."""
         return self.randomiser.accumulate(reports)
+
+    def summarise_all(self, parts: Iterable[tuple[Block, Draws]], state: Any = None) -> NDArray[np.int64]:
+        """The sum of the reports of several blocks of users, at least one, each with draws of its own."""
+        randomiser = self.randomiser
+        if type(self) is LocalProtocol and isinstance(randomiser, SamplingRandomiser):
+            # added up once: a sum of many coordinates costs more than the reports of a block
+            drawn = [(randomiser.sample(len(block[self.arrays[0]]), draws), block) for block, draws in parts]
+            values = [self.statistic.values_at(block, sampled.coordinates, state) for sampled, block in drawn]
+            coordinates, words = (np.concatenate(arrays) for arrays in zip(*(s for s, _ in drawn), strict=True))
+            return randomiser.summarise_at(Sampled(coordinates, words), np.concatenate(values))
+        return functools.reduce(np.add, (self.summarise(block, draws, state) for block, draws in parts))
 
     def summarise(self, block: Block, draws: Draws, state: Any = None) -> NDArray[np.int64]:
         """The sum of the reports of a block of users."""

@@ -8,6 +8,7 @@ question, and is kept nowhere.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -98,16 +99,15 @@ class Reports(Query):
         key, public = state
         stream = Stream(key, self.protocol.name, parameters=text(self.protocol), fidelity=self.fidelity)
         stop = first + len(next(iter(block.values())))
-        total: NDArray[np.int64] | None = None
-        for number in range(first // self.block_rows, -(-stop // self.block_rows)):
-            start = max(number * self.block_rows, first)
-            users = slice(start - first, min((number + 1) * self.block_rows, stop) - first)
-            part = self._draw({name: values[users] for name, values in block.items()}, stream.generator(number), public)
-            total = part if total is None else total + part
-        assert total is not None, "a block has at least one row"
-        return total
 
-    def _draw(self, users: Block, generator: np.random.Generator, public: Any) -> NDArray[np.int64]:
+        def users(number: int) -> Block:
+            start = max(number * self.block_rows, first)
+            own = slice(start - first, min((number + 1) * self.block_rows, stop) - first)
+            return {name: values[own] for name, values in block.items()}
+
+        numbers = range(first // self.block_rows, -(-stop // self.block_rows))
         if self.fidelity == "sum":
-            return self.protocol.draw_sum(users, generator, public)
-        return self.protocol.summarise(users, StreamDraws(generator), public)
+            sums = (self.protocol.draw_sum(users(number), stream.generator(number), public) for number in numbers)
+            return functools.reduce(np.add, sums)
+        parts = ((users(number), StreamDraws(stream.generator(number))) for number in numbers)
+        return self.protocol.summarise_all(parts, public)
