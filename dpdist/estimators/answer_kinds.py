@@ -22,6 +22,7 @@ class Answer(Enum):
     FREQUENCIES = "frequencies of categories", "frequencies_"
     CODES = "frequent codes", "found_"
     TABLES = "tables of several columns", "marginal"
+    DENSITIES = "densities of numbers", "density"
     COEFFICIENTS = "coefficients of a regression", "coef_"
     NUMBERS = "predicted numbers", "predict"
     CLASSES = "predicted classes", "predict"

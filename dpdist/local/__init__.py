@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpdist.local.density.density_queries import DensityQueries
     from dpdist.local.frequency.heavy_hitters import HeavyHitters
     from dpdist.local.frequency.histogram import Histogram
     from dpdist.local.linear.glm import GeneralizedLinearModel, LogisticRegression
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Aggregated",
     "Collected",
+    "DensityQueries",
     "GeneralizedLinearModel",
     "HeavyHitters",
     "Histogram",
@@ -43,6 +45,7 @@ __all__ = [
 
 # imported on first use: a device that randomises one record needs neither Dask nor numba
 _HOMES = {
+    "dpdist.local.density.density_queries": ("DensityQueries",),
     "dpdist.local.frequency.histogram": ("Histogram",),
     "dpdist.local.frequency.heavy_hitters": ("HeavyHitters",),
     "dpdist.local.linear.glm": ("GeneralizedLinearModel", "LogisticRegression"),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from dpdist.problems import (
+    density_problems,
     frequency_problems,
     linear_problems,
     lookalikes,
@@ -24,6 +25,7 @@ FAMILIES = (
     mean_problems,
     frequency_problems,
     table_problems,
+    density_problems,
 )
 
 PROBLEMS: Mapping[str, Problem] = MappingProxyType({p.name: p for family in FAMILIES for p in family.PROBLEMS})

@@ -17,6 +17,7 @@ from dpdist.jobs.registry import (
     central_aggregate,
     central_linear,
     central_mean,
+    local_density,
     local_frequency,
     local_linear,
     local_mean,
@@ -43,7 +44,7 @@ __all__ = [
 
 TABLES = (
     central_linear, central_mean, central_aggregate, local_frequency, local_mean, local_linear, local_sparse,
-    local_tables,
+    local_tables, local_density,
 )  # fmt: skip
 """One module for each family; the order is that of lists."""
 
@@ -63,6 +64,7 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
         "local.LogisticRegression": "dpdist.local.linear.glm",
         "local.SparseRegression": "dpdist.local.sparse.sparse_regression",
         "local.Marginals": "dpdist.local.tables.marginals",
+        "local.DensityQueries": "dpdist.local.density.density_queries",
     }
 )
 """The module of every estimator that a method can name."""

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.errors import BudgetError
-from dpdist.local.survey.protocol import Block, Domain, Statistic
+from dpdist.local.statistics.ticketed import Ticketed
+from dpdist.local.survey.protocol import Block
 
 COMPILED_FROM = 64
 """So many rows are worth a compiled pass; the values are the same."""
@@ -69,26 +70,25 @@ def bit_sets(levels: tuple[int, ...], order: int) -> Words:
 
 
 @lru_cache(maxsize=16)
-def parity_tickets(levels: tuple[int, ...], order: int) -> Words:
-    """The sets, each as often as a table of ``order`` columns needs it.
+def parity_tickets(levels: tuple[int, ...], order: int) -> NDArray[np.int64]:
+    """How many tickets each set has: as a table of ``order`` columns needs it.
 
     A set that meets m of p columns is part of ``w = C(p - m, order - m)`` tables, and the sum of the variances of all
     tables' cells is least where sets are drawn with chances in proportion to ``sqrt(w)``: each has ``round(sqrt(w))``.
     """
-    sets = bit_sets(levels, order)
+    sets, p = bit_sets(levels, order), len(levels)
     met = sum((sets & np.uint64(mask) != 0).astype(np.int64) for mask in column_masks(levels))
-    found = np.repeat(sets, _n_tickets(len(levels), order)[met])
-    found.flags.writeable = False
-    return found
+    of_met = np.array([0] + [round(math.sqrt(math.comb(p - m, order - m))) for m in range(1, order + 1)])
+    return np.asarray(of_met[met])
 
 
-def _n_tickets(p: int, order: int) -> NDArray[np.int64]:
-    """Of a set that meets 0, 1, ... columns;"""
-    return np.array([0] + [round(math.sqrt(math.comb(p - m, order - m))) for m in range(1, order + 1)])
+@lru_cache(maxsize=16)
+def _sets_of_tickets(statistic: BitSets) -> Words:
+    return np.repeat(statistic.sets, statistic.n_tickets)
 
 
 @dataclass(frozen=True)
-class BitSets(Statistic):
+class BitSets(Ticketed):
     """A number in [-1, 1] for every set of bits of a record that meets at most ``order`` columns.
 
     A column of two levels is a bit, 1 above a half; one of more levels holds a whole number below them, whose binary
@@ -104,7 +104,6 @@ class BitSets(Statistic):
     levels: tuple[int, ...]
     order: int
 
-    domain: ClassVar[Domain] = "box"
     kernel: ClassVar[str]
     """The compiled twin of the values, in `dpdist.kernels.parities`."""
 
@@ -123,37 +122,28 @@ class BitSets(Statistic):
             )
 
     @property
-    def size(self) -> int:
-        return len(self.tickets)
-
-    @property
-    def tickets(self) -> Words:
-        """The set of every coordinate, in increasing order; one that is needed more often has several."""
-        return bit_sets(self.levels, self.order)
+    def n_tickets(self) -> NDArray[np.int64]:
+        return np.ones(len(self.sets), np.int64)
 
     @property
     def sets(self) -> Words:
-        """The different ones, as words."""
+        """What the features are about, as words."""
         return bit_sets(self.levels, self.order)
 
-    def of_sets(self, of_tickets: NDArray[Any]) -> NDArray[Any]:
-        """Sums over the tickets of every set."""
-        return np.add.reduceat(of_tickets, np.searchsorted(self.tickets, self.sets))
-
-    def values(self, block: Block, state: Any = None) -> NDArray[np.float64]:
-        everything = np.broadcast_to(np.arange(self.size), (len(block["X"]), self.size))
-        return self.values_at(block, everything)
+    @property
+    def size(self) -> int:
+        return len(_sets_of_tickets(self))
 
     def values_at(self, block: Block, coordinates: NDArray[np.int64], state: Any = None) -> NDArray[np.float64]:
         X = np.asarray(block["X"]).reshape(len(block["X"]), len(self.levels))
         X = X.view(np.uint8) if X.dtype == np.bool_ else X
         words, known = self._words(X if X.dtype.kind in "iu" or X.dtype.itemsize > 2 else X.astype(np.float64))
         if len(X) < COMPILED_FROM:
-            return np.where(known[:, None], self._by_hand(words[:, None], self.tickets[coordinates]), 0.0)
+            return np.where(known[:, None], self._by_hand(words[:, None], _sets_of_tickets(self)[coordinates]), 0.0)
         from dpdist.kernels import parities  # a device does without numba
 
         out = np.empty(coordinates.shape)
-        getattr(parities, self.kernel)(words, known, self.tickets, coordinates, out)
+        getattr(parities, self.kernel)(words, known, _sets_of_tickets(self), coordinates, out)
         return out
 
     def _words(self, X: NDArray[Any]) -> tuple[Words, NDArray[np.bool_]]:
@@ -184,7 +174,7 @@ class Parities(BitSets):
     Examples
     --------
     >>> statistic = Parities((2, 2), order=2)
-    >>> statistic.tickets.tolist(), statistic.values({"X": np.array([[1, 0], [1, 1], [1, np.nan]])}).tolist()
+    >>> statistic.sets.tolist(), statistic.values({"X": np.array([[1, 0], [1, 1], [1, np.nan]])}).tolist()
     ([1, 2, 3], [[-1.0, 1.0, -1.0], [-1.0, -1.0, 1.0], [0.0, 0.0, 0.0]])
     """
 
@@ -192,7 +182,7 @@ class Parities(BitSets):
     kernel: ClassVar[str] = "parities_at"
 
     @property
-    def tickets(self) -> Words:
+    def n_tickets(self) -> NDArray[np.int64]:
         return parity_tickets(self.levels, self.order)
 
     @staticmethod

@@ -33,6 +33,7 @@ _MODULES = {
     "dpdist.local.statistics.categories": ("Category", "Labelled"),
     "dpdist.local.statistics.bit_sets": ("Conjunctions", "Parities"),
     "dpdist.local.statistics.bounded_values": ("Ball", "Box", "Truncated", "TruncatedVector"),
+    "dpdist.local.statistics.cosines": ("Cosines",),
     "dpdist.local.statistics.feature_maps": ("Fourier", "Mapped", "Projection"),
     "dpdist.local.linear.glm_copies": ("Copies", "CopiesProtocol"),
     "dpdist.local.randomisers.coordinates": ("SampleCoordinates",),

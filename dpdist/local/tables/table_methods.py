@@ -6,19 +6,17 @@ because a value of size 1 has no better report. Any table is a fixed linear map 
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.errors import BudgetError
 from dpdist.estimators.parameters import check_count
-from dpdist.local.local_method import LocalMethod
-from dpdist.local.randomisers.coordinates import SampleCoordinates
+from dpdist.local.sampled_features import FEWEST, SampledFeatures
 from dpdist.local.statistics.bit_sets import (
     BitSets,
     Conjunctions,
@@ -27,14 +25,11 @@ from dpdist.local.statistics.bit_sets import (
     column_masks,
     n_bit_sets,
 )
-from dpdist.local.survey.protocol import LocalProtocol
-from dpdist.method import DECIDED, Noted, Oracle, Public, by_name
+from dpdist.method import DECIDED, Noted, Public, by_name
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.solvers.disjunctions import chebyshev_differences, chebyshev_gap
 
 Floats = NDArray[np.float64]
-FEWEST = 5
-"""Expected reports about each set; with fewer, some sets might be asked of nobody."""
 HIGHEST_DEGREE = 6
 
 
@@ -49,7 +44,7 @@ class Levels(Noted):
 
 
 @dataclass(frozen=True)
-class TableMethod(LocalMethod):
+class TableMethod(SampledFeatures):
     """Reports about sets of bits, and tables from their estimates."""
 
     statement: Levels = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
@@ -57,8 +52,7 @@ class TableMethod(LocalMethod):
 
     @property
     @abstractmethod
-    def statistic(self) -> BitSets:
-        """What is asked of a record."""
+    def statistic(self) -> BitSets: ...
 
     @abstractmethod
     def table(self, columns: Sequence[int], estimates: Floats) -> Floats:
@@ -70,31 +64,10 @@ class TableMethod(LocalMethod):
 
     def decide(self, public: Public, statement: Levels) -> Self:
         asked = self._with(public, statement)
-        size, users = asked.statistic.size, public.n_rows * asked._law.k
-        if users < FEWEST * size:
-            levels, order = statement.levels, statement.order
-            fits = max((k for k in range(1, order) if users >= FEWEST * n_bit_sets(levels, k)), default=0)
-            way_out = f"order={fits} is possible" if fits else "ask about fewer columns"
-            raise BudgetError(
-                f"{public.n_rows} users are too few for {size} sets of bits (about {users / size:.1f} reports about "
-                f"each, and {FEWEST} are needed): {way_out}, or {math.ceil(FEWEST * size / asked._law.k)} users"
-            )
+        levels, users = statement.levels, asked.n_reports
+        fits = max((k for k in range(1, statement.order) if users >= FEWEST * n_bit_sets(levels, k)), default=0)
+        asked.check_enough(f"order={fits} is possible" if fits else "ask about fewer columns")
         return asked
-
-    @property
-    def protocols(self) -> Sequence[LocalProtocol]:
-        return [LocalProtocol(self.statistic, self._law)]
-
-    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
-        statistic, law = self.statistic, self._law
-        sums, counts = (statistic.of_sets(part) for part in np.split(self.total(oracle), 2))
-        estimates = statistic.restore(sums / np.maximum(counts, 1.0) / law.law.slope)
-        return {"estimates": estimates, "n_reports": counts.astype(np.int64)}
-
-    def stds(self, n_reports: NDArray[Any]) -> Floats:
-        """Of the estimates, at most: the noise of so many reports, and the choice of who is asked."""
-        scale = 0.5 if isinstance(self.statistic, Conjunctions) else 1.0
-        return scale * self._law.law.noise_std / np.sqrt(np.maximum(n_reports, 1))
 
     def expected_error(self, plan: Plan) -> float:
         levels, order = self.statement.levels, self.statement.order
@@ -102,13 +75,7 @@ class TableMethod(LocalMethod):
 
     def foreseen_std(self, columns: Sequence[int]) -> float:
         """Standard error of a cell if every ticket gets its share of the reports."""
-        statistic = self.statistic
-        tickets = statistic.of_sets(np.ones(statistic.size))
-        return self.cell_std(columns, self.stds(tickets * (self.public.n_rows * self._law.k / statistic.size)))
-
-    @property
-    def _law(self) -> SampleCoordinates:
-        return SampleCoordinates(self.statistic.size, float(self.public.budget.epsilon), "auto", "one-bit")
+        return self.cell_std(columns, self.stds(self.foreseen_reports))
 
     def _positions(self, columns: Sequence[int]) -> NDArray[np.int64]:
         """Where the sets of these columns' bits are among the estimates, by their code; -1 where they are not asked."""
@@ -169,6 +136,7 @@ class ChebyshevTables(TableMethod):
     """
 
     tag, name = "ChebyshevTables", "chebyshev"
+    unit: ClassVar[float] = 0.5
 
     degree: int | None = None
 

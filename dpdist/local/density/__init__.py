@@ -1,0 +1,1 @@
+"""Densities and other smooth functions of numbers, with nobody to trust."""
