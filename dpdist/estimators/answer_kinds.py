@@ -23,6 +23,7 @@ class Answer(Enum):
     CODES = "frequent codes", "found_"
     TABLES = "tables of several columns", "marginal"
     DENSITIES = "densities of numbers", "density"
+    MINIMISER = "the minimiser of a loss", "coef_"
     COEFFICIENTS = "coefficients of a regression", "coef_"
     NUMBERS = "predicted numbers", "predict"
     CLASSES = "predicted classes", "predict"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dpdist.local.linear.regression import LinearRegression
     from dpdist.local.mean.columns import Mean
     from dpdist.local.sparse.sparse_regression import SparseRegression
+    from dpdist.local.surfaces.risk_surface import RiskSurface
     from dpdist.local.survey.aggregation import Aggregated, aggregate, write_reports
     from dpdist.local.survey.protocol import LocalProtocol
     from dpdist.local.survey.questionnaire import Survey
@@ -34,6 +35,7 @@ __all__ = [
     "LogisticRegression",
     "Marginals",
     "Mean",
+    "RiskSurface",
     "SparseRegression",
     "Survey",
     "aggregate",
@@ -58,6 +60,7 @@ _HOMES = {
     "dpdist.local.survey.protocol": ("LocalProtocol",),
     "dpdist.local.survey.simulation": ("Collected", "simulate"),
     "dpdist.local.sparse.sparse_regression": ("SparseRegression",),
+    "dpdist.local.surfaces.risk_surface": ("RiskSurface",),
     "dpdist.local.tables.marginals": ("Marginals",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -13,6 +13,7 @@ from dpdist.problems import (
     mean_problems,
     smooth_problems,
     sparse_problems,
+    surface_problems,
     table_problems,
 )
 from dpdist.problems.problem import Problem
@@ -26,6 +27,7 @@ FAMILIES = (
     frequency_problems,
     table_problems,
     density_problems,
+    surface_problems,
 )
 
 PROBLEMS: Mapping[str, Problem] = MappingProxyType({p.name: p for family in FAMILIES for p in family.PROBLEMS})

@@ -22,6 +22,7 @@ from dpdist.jobs.registry import (
     local_linear,
     local_mean,
     local_sparse,
+    local_surfaces,
     local_tables,
 )
 from dpdist.jobs.registry.other_names import OTHER_NAMES
@@ -44,7 +45,7 @@ __all__ = [
 
 TABLES = (
     central_linear, central_mean, central_aggregate, local_frequency, local_mean, local_linear, local_sparse,
-    local_tables, local_density,
+    local_tables, local_density, local_surfaces,
 )  # fmt: skip
 """One module for each family; the order is that of lists."""
 
@@ -64,6 +65,7 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
         "local.LogisticRegression": "dpdist.local.linear.glm",
         "local.SparseRegression": "dpdist.local.sparse.sparse_regression",
         "local.Marginals": "dpdist.local.tables.marginals",
+        "local.RiskSurface": "dpdist.local.surfaces.risk_surface",
         "local.DensityQueries": "dpdist.local.density.density_queries",
     }
 )

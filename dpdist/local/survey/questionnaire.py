@@ -34,6 +34,8 @@ _MODULES = {
     "dpdist.local.statistics.bit_sets": ("Conjunctions", "Parities"),
     "dpdist.local.statistics.bounded_values": ("Ball", "Box", "Truncated", "TruncatedVector"),
     "dpdist.local.statistics.cosines": ("Cosines",),
+    "dpdist.local.statistics.loss_cells": ("LossCells",),
+    "dpdist.local.surfaces.surface_losses": ("LogisticSurface", "QuantileLoss", "Welsch"),
     "dpdist.local.statistics.feature_maps": ("Fourier", "Mapped", "Projection"),
     "dpdist.local.linear.glm_copies": ("Copies", "CopiesProtocol"),
     "dpdist.local.randomisers.coordinates": ("SampleCoordinates",),

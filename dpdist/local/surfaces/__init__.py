@@ -1,0 +1,1 @@
+"""The mean loss at every parameter, with nobody to trust."""

@@ -1,0 +1,156 @@
+"""Losses with a public range, for `dpdist.local.surfaces.risk_surface.RiskSurface`: any shape, convex or not."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.errors import BudgetError
+from dpdist.estimators.parameters import check_between, check_bound
+from dpdist.kernels.clip import clip_l2
+from dpdist.method import Choice, by_name
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SurfaceLoss(Choice):
+    """A loss of a record at a parameter, whose values lie in a public range whatever the record is."""
+
+    parameter = "loss"
+
+    labelled: ClassVar[bool] = False
+    """Whether a record has a label."""
+
+    @abstractmethod
+    def bounds(self, low: float, high: float, n_features: int) -> tuple[float, float]:
+        """The range of the values, for parameters in ``[low, high]``; values outside are moved to its ends."""
+
+    @abstractmethod
+    def __call__(self, w: Floats, X: Floats, y: Floats | None) -> Floats:
+        """One value for each row of w and X (and y)."""
+
+
+@dataclass(frozen=True)
+class Welsch(SurfaceLoss):
+    """``1 - exp(-|x - w|^2 / (2 scale^2))``: a location that far records cannot move; not convex.
+
+    Parameters
+    ----------
+    scale : float, default 0.35
+    """
+
+    tag, name = "Welsch", "welsch"
+
+    scale: float = 0.35
+
+    def __post_init__(self) -> None:
+        check_bound("scale", self.scale)
+
+    def bounds(self, low: float, high: float, n_features: int) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    def __call__(self, w: Floats, X: Floats, y: Floats | None) -> Floats:
+        with np.errstate(over="ignore"):
+            return np.asarray(-np.expm1(-((X - w) ** 2).sum(axis=1) / (2 * self.scale**2)))
+
+
+@dataclass(frozen=True)
+class QuantileLoss(SurfaceLoss):
+    """``sum_j max(q (x_j - w_j), (q - 1) (x_j - w_j))``: the q-quantile of every column, the median by default.
+
+    Parameters
+    ----------
+    q : float in (0, 1), default 0.5
+    """
+
+    tag, name = "QuantileLoss", "quantile"
+
+    q: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_between("q", self.q, 1e-6, 1 - 1e-6)
+
+    def bounds(self, low: float, high: float, n_features: int) -> tuple[float, float]:
+        return 0.0, n_features * max(self.q, 1 - self.q) * (high - low)
+
+    def __call__(self, w: Floats, X: Floats, y: Floats | None) -> Floats:
+        away = X - w
+        return np.asarray(np.maximum(self.q * away, (self.q - 1) * away).sum(axis=1))
+
+
+@dataclass(frozen=True)
+class LogisticSurface(SurfaceLoss):
+    """``log(1 + exp(-s <w, x>))`` for rows of norm at most ``row_norm``; s is 1 for labels above 0, else -1.
+
+    Parameters
+    ----------
+    row_norm : float, default 1
+    """
+
+    tag, name = "LogisticSurface", "logistic"
+
+    labelled: ClassVar[bool] = True
+
+    row_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_bound("row_norm", self.row_norm)
+
+    def bounds(self, low: float, high: float, n_features: int) -> tuple[float, float]:
+        longest = self.row_norm * max(abs(low), abs(high)) * math.sqrt(n_features)
+        return 0.0, float(np.logaddexp(0.0, longest))
+
+    def __call__(self, w: Floats, X: Floats, y: Floats | None) -> Floats:
+        assert y is not None
+        margins = np.where(y > 0, 1.0, -1.0) * (w * clip_l2(X, self.row_norm)).sum(axis=1)
+        return np.asarray(np.logaddexp(0.0, -margins))
+
+
+@dataclass(frozen=True)
+class CustomLoss(SurfaceLoss):
+    """A loss of your own.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(w, X)``, or ``function(w, X, y)`` with labels: arrays of m parameters and m records to m numbers.
+    smallest, largest : float
+        Public range of its values.
+    with_labels : bool
+    """
+
+    tag, name = "CustomLoss", "custom"
+
+    function: Callable[..., Any] | None = None
+    smallest: float = 0.0
+    largest: float = 1.0
+    with_labels: bool = False
+
+    def __post_init__(self) -> None:
+        if not -1e60 < self.smallest < self.largest < 1e60:
+            raise BudgetError(
+                f"a loss has a range: smallest must lie below largest, got {self.smallest!r} and {self.largest!r}"
+            )
+
+    @property
+    def labelled(self) -> bool:  # type: ignore[override]
+        return self.with_labels
+
+    def bounds(self, low: float, high: float, n_features: int) -> tuple[float, float]:
+        if not callable(self.function):
+            raise BudgetError(f"CustomLoss needs a function of (w, X), got function={self.function!r}")
+        return float(self.smallest), float(self.largest)
+
+    def __call__(self, w: Floats, X: Floats, y: Floats | None) -> Floats:
+        assert self.function is not None
+        return np.asarray(self.function(w, X, y) if self.with_labels else self.function(w, X), dtype=np.float64)
+
+
+LOSSES = by_name(Welsch, QuantileLoss, LogisticSurface, CustomLoss)
