@@ -8,6 +8,7 @@ from types import MappingProxyType
 from dpdist.problems import (
     density_problems,
     frequency_problems,
+    glm_problems,
     linear_problems,
     lookalikes,
     mean_problems,
@@ -28,6 +29,7 @@ FAMILIES = (
     table_problems,
     density_problems,
     surface_problems,
+    glm_problems,
 )
 
 PROBLEMS: Mapping[str, Problem] = MappingProxyType({p.name: p for family in FAMILIES for p in family.PROBLEMS})

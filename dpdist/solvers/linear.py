@@ -137,6 +137,23 @@ def recover_l1(A: Vector, u: Vector, radius: float, n_rounds: int = 500) -> Vect
     return fista(lambda z: A.T @ (A @ z - u), prox, smoothness, np.zeros(A.shape[1]), n_rounds)
 
 
+def wiener_solve(S: Vector, b: Vector, noise: float) -> Vector:
+    """``U [l / (l^2 + noise^2)] U' b`` for ``S = U [l] U'``: ``S^-1 b`` where eigenvalues are known, else near 0.
+
+    The best linear answer where S and b have noise that is worth ``noise`` of an eigenvalue (`noise_level`); what the
+    noise made negative counts as 0.
+
+    Examples
+    --------
+    >>> wiener_solve(np.diag([1.0, -0.1]), np.array([2.0, 5.0]), 0.0).tolist()
+    [2.0, 0.0]
+    """
+    values, axes = np.linalg.eigh(S)
+    values = np.maximum(values, 0.0)
+    gains = values / np.maximum(values**2 + noise**2, 1e-300)
+    return np.asarray(axes @ (gains * (axes.T @ b)))
+
+
 def noise_level(n_features: int, matrix_noise: float, vector_noise: float, size: float) -> float:
     """Eigenvalues of S below ``sqrt(d (s_b^2 + s_S^2 W^2)) / W`` tell more about noise than about ``w``, ``S w = b``.
 

@@ -77,7 +77,7 @@ REFUSED = [
     ),
     (lambda: local.Mean("l2", "privunitg", radius=2.0, delta=1e-6), "delta", "leave it out"),
     (
-        lambda: local.GeneralizedLinearModel("logistic", radius=1.0, row_norm=1.0, delta=1e-6),
+        lambda: local.GeneralizedLinearModel("logistic", "direction", radius=1.0, row_norm=1.0, delta=1e-6),
         "delta",
         "leave it out",
     ),

@@ -63,6 +63,7 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
         "local.LinearRegression": "dpdist.local.linear.regression",
         "local.KernelRidge": "dpdist.local.linear.kernel_ridge",
         "local.LogisticRegression": "dpdist.local.linear.glm",
+        "local.GeneralizedLinearModel": "dpdist.local.linear.glm",
         "local.SparseRegression": "dpdist.local.sparse.sparse_regression",
         "local.Marginals": "dpdist.local.tables.marginals",
         "local.RiskSurface": "dpdist.local.surfaces.risk_surface",

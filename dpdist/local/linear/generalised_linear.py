@@ -47,6 +47,10 @@ class GeneralisedLinear(Loss):
         """``E[y | u] = h2'(u) / h1'(u)``."""
         return self.partition_slope(u) / self.natural_slope(u)
 
+    @abstractmethod
+    def mean_slope(self, u: ArrayLike) -> Floats:
+        """The derivative of the mean."""
+
     def value(self, u: ArrayLike, y: ArrayLike) -> Floats:
         return self.partition(u) - np.asarray(y) * self.natural(u)
 
@@ -81,6 +85,9 @@ class LogisticModel(GeneralisedLinear):
     def partition_slope(self, u: ArrayLike) -> Floats:
         return np.tanh(np.asarray(u, dtype=np.float64) / 2) / 2
 
+    def mean_slope(self, u: ArrayLike) -> Floats:
+        return np.asarray((1 - np.tanh(np.asarray(u, dtype=np.float64) / 2) ** 2) / 2)
+
 
 @dataclass(frozen=True)
 class SquaredModel(GeneralisedLinear):
@@ -105,6 +112,9 @@ class SquaredModel(GeneralisedLinear):
     def partition_slope(self, u: ArrayLike) -> Floats:
         return np.asarray(u, dtype=np.float64)
 
+    def mean_slope(self, u: ArrayLike) -> Floats:
+        return np.ones_like(u, dtype=np.float64)
+
 
 @dataclass(frozen=True)
 class PoissonModel(SquaredModel):
@@ -121,8 +131,30 @@ class PoissonModel(SquaredModel):
     def partition_slope(self, u: ArrayLike) -> Floats:
         return self.partition(u)
 
+    def mean_slope(self, u: ArrayLike) -> Floats:
+        return self.partition(u)
+
+
+@dataclass(frozen=True)
+class CubicModel(SquaredModel):
+    """``h1 = u``, ``h2 = u^4 / 12``: labels whose mean is ``u^3 / 3`` (seed 000, section 5.2.4)."""
+
+    tag: ClassVar[str] = "CubicModel"
+
+    name: ClassVar[str] = "cubic"
+    curvature_bound: ClassVar[float] = np.inf
+
+    def partition(self, u: ArrayLike) -> Floats:
+        return np.asarray(u, dtype=np.float64) ** 4 / 12
+
+    def partition_slope(self, u: ArrayLike) -> Floats:
+        return np.asarray(u, dtype=np.float64) ** 3 / 3
+
+    def mean_slope(self, u: ArrayLike) -> Floats:
+        return np.asarray(u, dtype=np.float64) ** 2
+
 
 MODELS: Mapping[str, GeneralisedLinear] = MappingProxyType(
-    {model.name: model for model in (LogisticModel(), SquaredModel(), PoissonModel())}
+    {model.name: model for model in (LogisticModel(), SquaredModel(), PoissonModel(), CubicModel())}
 )
 """What a loss can be called by name."""

@@ -1,14 +1,19 @@
 """Generalised linear models in the local model.
 
-=============== ================================================================ ================= =====================
-method          what users report                                                guarantee         id
-=============== ================================================================ ================= =====================
-``"direction"`` ``x y``, whose mean is the gradient at 0                         pure epsilon      linear-surrogate-ldp
-``"chebyshev"`` noisy copies of x, and of x y, for polynomials of <x, w>         (epsilon, delta)  cheb-collect and
-                                                                                                   cheb-learn
-=============== ================================================================ ================= =====================
+======================== ======================================================= ================ =====================
+method                   what users report                                       guarantee        id
+======================== ======================================================= ================ =====================
+``"public-covariance"``  ``x y``; all else comes from public rows                pure epsilon     nldp-glm-pubcov
+``"statistics"``         ``(svec(x x'), x y)``; public rows give the scale       pure epsilon     nldp-glm-pub
+``"direction"``          ``x y``, whose mean is the gradient at 0                pure epsilon     linear-surrogate-ldp
+``"chebyshev"``          noisy copies of x, and of x y, for polynomials          (epsilon, delta) cheb-collect and
+                                                                                                  cheb-learn
+======================== ======================================================= ================ =====================
 
-The first minimises a linear function in place of the loss, ``w = radius b / ||b||``. Where the features have the same
+With public rows (``fit(..., public_X=rows)``) "auto" takes the first, from 20 rows a feature on, or the second
+(`dpdist.local.linear.glm_public`); without, the direction.
+
+"direction" minimises a linear function in place of the loss, ``w = radius b / ||b||``. Where the features have the same
 variance in all directions, that is the right direction for any loss of this kind, from a hundredth of the users that
 gradients need; elsewhere whiten rows by a public covariance before (and then clip). Seed 000, section 5.1, and seed
 001, section 4.
@@ -29,51 +34,26 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.data import Dataset
 from dpdist.engine.shards import Prepare
-from dpdist.errors import BudgetError, MissingBound
+from dpdist.errors import BudgetError, DataError, MissingBound, warn_caller
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
-from dpdist.estimators.parameters import check_count, choice, need_bound
+from dpdist.estimators.parameters import check_bound, check_count, choice, need_bound
 from dpdist.estimators.row_maps import ClassCodes, features, targets
 from dpdist.local.linear.generalised_linear import MODELS, GeneralisedLinear
 from dpdist.local.linear.glm_copies import CopiesProtocol, approximation_error, copies_protocol, learn
+from dpdist.local.linear.glm_method import GlmMethod, GlmProblem
+from dpdist.local.linear.glm_public import PER_FEATURE, PublicCovarianceGlm, PublicGlm, StatisticsGlm
 from dpdist.local.local_estimator import LocalEstimator
-from dpdist.local.local_method import LocalMethod, line_of
+from dpdist.local.local_method import line_of
 from dpdist.local.randomisers.vectors import best_vector
 from dpdist.local.statistics.labelled import LabelledRow
 from dpdist.local.survey.protocol import LocalProtocol
-from dpdist.method import DECIDED, Method, Noted, Oracle, Public, by_name
+from dpdist.method import Method, Oracle, Public, by_name
 from dpdist.privacy.accounting.plan import Plan
 
 Vector = NDArray[np.float64]
 
 DEGREES = (1, 3)
-RADIUS = "pass a public bound (or guess) of the l2 norm of the coefficients; they lie in a ball of that radius"
-
-
-@dataclass(frozen=True)
-class GlmProblem(Noted):
-    """What a user of `GeneralizedLinearModel` states; ``labels`` is the public map of stored labels."""
-
-    tag: ClassVar[str] = "GlmProblem"
-
-    loss: GeneralisedLinear
-    radius: float
-    row_norm: float
-    label_bound: float
-    labels: Prepare
-
-
-@dataclass(frozen=True)
-class GlmMethod(LocalMethod):
-    """Coefficients in the ball of the statement's radius."""
-
-    solves_with = ("loss", "radius")
-
-    statement: GlmProblem = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
-
-    def fitted(self, w: Vector, error: float) -> Mapping[str, Any]:
-        """The attributes, from coefficients in the unit ball and the error of the polynomials."""
-        return {"approximation_error": error, "coef": self.statement.radius * w, "intercept": 0.0}
 
 
 class Direction(GlmMethod):
@@ -83,12 +63,13 @@ class Direction(GlmMethod):
     measures: ClassVar[str] = "expected norm of the noise in the mean of x y, over the bound of a record"
 
     def decide(self, public: Public, statement: GlmProblem) -> Self:
+        assert statement.need("radius") and statement.need("row_norm")
         return self._with(public, statement)
 
     @property
     def protocols(self) -> Sequence[LocalProtocol]:
         d, problem = self.public.n_features, self.statement
-        statistic = LabelledRow(d, row_norm=problem.row_norm, label_bound=problem.label_bound)
+        statistic = LabelledRow(d, row_norm=problem.need("row_norm"), label_bound=problem.label_bound)
         return [LocalProtocol(statistic, best_vector(d, self.public.budget.epsilon))]
 
     def solve(self, oracle: Oracle) -> Mapping[str, Any]:
@@ -128,6 +109,7 @@ class Chebyshev(GlmMethod):
             raise BudgetError(
                 f"{public.n_rows} users cannot be asked in {self.n_rounds} groups: choose a smaller n_rounds"
             )
+        assert statement.need("radius") and statement.need("row_norm")
         return self._with(public, statement)
 
     @property
@@ -137,7 +119,7 @@ class Chebyshev(GlmMethod):
     def solve(self, oracle: Oracle) -> Mapping[str, Any]:
         problem, sizes = self.statement, [oracle.size(line_of(group)) for group in range(self.n_rounds)]
         w = learn(self._protocol, lambda group, point: self.estimate(oracle, group, point), sizes)
-        reach = problem.radius * problem.row_norm
+        reach = problem.need("radius") * problem.need("row_norm")
         return self.fitted(w, approximation_error(problem.loss, reach, self.degree))
 
     def expected_error(self, plan: Plan) -> float:
@@ -147,28 +129,30 @@ class Chebyshev(GlmMethod):
     def _protocol(self) -> CopiesProtocol:
         problem, budget = self.statement, self.public.budget
         return copies_protocol(
-            problem.loss, self.public.n_features, self.degree, budget.epsilon, budget.delta, radius=problem.radius,
-            row_norm=problem.row_norm, label_bound=problem.label_bound,
+            problem.loss, self.public.n_features, self.degree, budget.epsilon, budget.delta,
+            radius=problem.need("radius"), row_norm=problem.need("row_norm"), label_bound=problem.label_bound,
         )  # fmt: skip
 
 
-METHODS = by_name(Direction, Chebyshev)
+METHODS = by_name(Direction, PublicCovarianceGlm, StatisticsGlm, Chebyshev)
 
 
 @dataclass(eq=False, repr=False)
 class GeneralizedLinearModel(LocalEstimator):
-    """Minimises ``E[-y h1(<x, w>) + h2(<x, w>)]`` over the ball ``||w|| <= radius``. There is no intercept.
+    """Minimises ``E[-y h1(<x, w>) + h2(<x, w>)]`` over the ball ``||w|| <= radius``.
+
+    Without public rows there is no intercept.
 
     Parameters
     ----------
     loss : {"logistic", "squared", "poisson"} or GeneralisedLinear
         "logistic" is for labels -1 and +1; a record with another one is empty.
-    method : {"direction", "chebyshev"}, Direction or Chebyshev
-        See the table of this module.
-    radius : float
-        Public. Required.
-    row_norm : float
-        Public bound of the l2 norm of a row, enforced. Required.
+    method : str or GlmMethod
+        "auto", "public-covariance", "statistics", "direction" or "chebyshev": see the table of this module.
+    radius : float, optional
+        Public; required by "direction" and "chebyshev".
+    row_norm : float, optional
+        Public bound of the l2 norm of a row, enforced; required by the same. Public rows tell others.
     label_bound : float, optional
         Public bound of the size of a label, enforced. Required but for "logistic".
     epsilon, delta, fidelity
@@ -180,7 +164,10 @@ class GeneralizedLinearModel(LocalEstimator):
     ----------
     coef_ : array of shape (n_features,)
     intercept_ : float
-        0.
+        0 without public rows.
+    scale_, scale_found_ : float, bool
+        With public rows: what the coefficients of least squares were multiplied by, and whether it solves its equation.
+    method_, method_reason_ : str
     approximation_error_ : float
         Of the polynomials, for the slopes of the loss (nan for "direction").
     guarantee_, plan_, releases_, history_, n_features_in_, fidelity_
@@ -200,7 +187,7 @@ class GeneralizedLinearModel(LocalEstimator):
     offers: ClassVar[Mapping[str, Offered]] = {"method": METHODS}
 
     loss: str | GeneralisedLinear = "logistic"
-    method: str | GlmMethod = "direction"
+    method: str | GlmMethod = "auto"
     _: KW_ONLY
     radius: float | None = None
     row_norm: float | None = None
@@ -217,16 +204,45 @@ class GeneralizedLinearModel(LocalEstimator):
     def decision_function(self, X: Any) -> Vector:
         """The linear predictor ``<x, w>`` of every row."""
         check_is_fitted(self, "coef_")
-        return np.asarray(validate_data(self, X, reset=False) @ np.ravel(self.coef_))
+        return np.asarray(validate_data(self, X, reset=False) @ np.ravel(self.coef_) + np.ravel(self.intercept_)[0])
+
+    def fit(self, X: Any, y: Any = None, *, public_X: Any = None) -> Self:
+        """Fit to arrays (``fit(X, y)``) or to a stored dataset with arrays X and y (``fit(dataset)``).
+
+        Parameters
+        ----------
+        X, y : array_like, or Dataset
+        public_X : array_like of shape (n_public, n_features), optional
+            Rows without labels from the same distribution that need no protection.
+        """
+        return self._fit(X, y, public_X=public_X)
 
     def _prepare(self, dataset: Dataset) -> Mapping[str, Prepare]:
         self._check_labels(str(dataset.arrays["y"].dtype))
         return {"X": features, "y": self._labels}
 
     def _chosen(self, public: Public, **beside: Any) -> GlmMethod:
-        problem = GlmProblem(self._loss, self._radius, self._row_norm, self._label_bound, self._labels)
-        found: GlmMethod = chosen("method", self.method, METHODS, auto=False).decide(public, problem)
-        return found
+        rows, fitting = beside.get("public_X"), "public_X" in beside
+        problem = GlmProblem(self._loss, self.radius, self.row_norm, self._label_bound, self._labels)
+        method = chosen("method", self.method, METHODS)
+        if method == "auto":
+            method = _automatic(rows, public.n_features)
+        if method.needs_public and fitting and rows is None:
+            raise DataError(
+                f"method={method.name!r} takes centre, scale and more from public rows without labels: pass "
+                "fit(..., public_X=rows), or choose method='direction'"
+            )
+        found: GlmMethod = method.decide(public, problem)
+        return found.given(rows) if isinstance(found, PublicGlm) and rows is not None else found
+
+    def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:
+        super()._store(method, fitted)
+        self.method_, self.method_reason_ = method.name, method.reason
+        if not fitted.get("scale_found", True):
+            warn_caller(
+                "no scale of the coefficients fits the public rows: what is returned is their direction, with the "
+                "scale that comes nearest. More users, or a larger epsilon, would tell more"
+            )
 
     @property
     def _labels(self) -> Prepare:
@@ -238,14 +254,6 @@ class GeneralizedLinearModel(LocalEstimator):
     @property
     def _loss(self) -> GeneralisedLinear:
         return MODELS[self.loss] if isinstance(self.loss, str) else self.loss
-
-    @property
-    def _radius(self) -> float:
-        return need_bound("radius", self.radius, RADIUS)
-
-    @property
-    def _row_norm(self) -> float:
-        return need_bound("row_norm", self.row_norm)
 
     @property
     def _label_bound(self) -> float:
@@ -261,9 +269,21 @@ class GeneralizedLinearModel(LocalEstimator):
                 f"loss must be one of {', '.join(map(repr, MODELS))} or a "
                 f"dpdist.local.linear.generalised_linear.GeneralisedLinear, got {self.loss!r}"
             )
-        chosen("method", self.method, METHODS, auto=False)
-        for bound in (self._radius, self._row_norm, self._label_bound):
-            assert bound
+        chosen("method", self.method, METHODS)
+        for name in ("radius", "row_norm"):
+            if getattr(self, name) is not None:
+                check_bound(name, getattr(self, name))
+        assert self._label_bound
+
+
+def _automatic(rows: Any, n_features: int) -> GlmMethod:
+    if rows is None:
+        return Direction(reason="without public rows, the direction takes the fewest users")
+    if len(rows) >= PER_FEATURE * n_features:
+        return PublicCovarianceGlm(reason="public rows give all but the mean of the label times features")
+    return StatisticsGlm(
+        reason=f"public rows are fewer than {PER_FEATURE} for each feature: users report their moments"
+    )
 
 
 @dataclass(eq=False, repr=False)
@@ -310,7 +330,8 @@ class LogisticRegression(ClassifierMixin, GeneralizedLinearModel):
         return np.asarray(log_expit(np.column_stack([-scores, scores])))
 
     def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:
-        super()._store(method, {**fitted, "coef": fitted["coef"][None, :], "intercept": np.zeros(1)})
+        intercept = np.array([fitted["intercept"]])
+        super()._store(method, {**fitted, "coef": fitted["coef"][None, :], "intercept": intercept})
         self.classes_ = np.asarray(self.classes)
 
     @property

@@ -42,6 +42,7 @@ _MODULES = {
     "dpdist.local.randomisers.frequency": ("KRR", "OUE", "SUE", "UE"),
     "dpdist.local.randomisers.hadamard": ("Hadamard",),
     "dpdist.local.randomisers.hashing": ("OLH",),
+    "dpdist.local.linear.glm_public": ("Standardised",),
     "dpdist.local.mean.small_l1_norm": ("Projected",),
     "dpdist.local.linear.label_private": ("Label", "LabelReports"),
     "dpdist.local.statistics.labelled": ("LabelledRow", "RowAndLabel"),
