@@ -30,6 +30,7 @@ from dpdist.solvers.cosine_series import chebyshev_nodes, cosine_series, n_nodes
 
 Floats = NDArray[np.float64]
 MOST_COLUMNS = 3
+MOST_PRODUCTS = 1_000_000
 DEGREES = (4, 16)
 """Between which the rule of a degree stays."""
 FOR_EACH = 100
@@ -76,6 +77,12 @@ class TrigonometricQueries(SampledFeatures):
             balanced = (2 * math.sqrt(n) * math.tanh(public.budget.epsilon / 2)) ** (1 / (2 + p / 2))
             degree = round(min(balanced, (n / FOR_EACH) ** (1 / p)))
             asked = replace(asked, degree=int(np.clip(degree, *DEGREES)))
+        assert asked.degree is not None
+        if asked.degree**p > MOST_PRODUCTS:
+            raise BudgetError(
+                f"degree={asked.degree} of {p} columns asks about more than {MOST_PRODUCTS} products of cosines: give "
+                f"a degree of at most {int(MOST_PRODUCTS ** (1 / p) + 1e-9)}"
+            )
         asked.check_enough("give a smaller degree, TrigonometricQueries(degree=2)")
         return asked
 
@@ -245,6 +252,6 @@ class DensityQueries(LocalEstimator):
             if value is None:
                 raise MissingBound(f"{name} is missing: pass the public range of the numbers")
             check_between(name, value, -1e60, 1e60)
-        if not self._range[0] < self._range[1]:
+        if not self._range[0] / 2 < self._range[1] / 2:  # as the numbers are scaled
             raise BudgetError(f"low must lie below high, got low={self.low!r} and high={self.high!r}")
         check_between("epsilon", self.epsilon, 1e-6, 100)

@@ -79,22 +79,33 @@ class PublicGlm(GlmMethod):
     measures: ClassVar[str] = "expected norm of the noise in the mean of the label times standardised features"
 
     def decide(self, public: Public, statement: GlmProblem) -> Self:
-        return self._with(public, statement)
+        d = public.n_features  # before public rows are given, those of white noise stand for them
+        plain = Standardised(d, d + 1, (0.0,) * d, tuple(map(tuple, np.eye(d).tolist())))
+        return self._with(public, statement, features=plain, row_norm=math.sqrt(d + 1))
 
     def given(self, public_X: Any) -> Self:
         """The method with the standardisation and the scale of public rows; these may be looked at."""
-        rows = np.asarray(public_X, dtype=np.float64)
+        rows = np.asarray(public_X)
+        if rows.dtype.kind == "c":
+            raise DataError("public_X has complex numbers: pass real ones")
+        rows = np.ascontiguousarray(rows, dtype=np.float64)  # whatever their order was, sums have one
         check_public_rows(rows, self.public.n_features)
         if not np.isfinite(rows).all():
             raise DataError("public_X has numbers that are not finite: leave these rows out")
         if len(rows) <= self.public.n_features:
             raise DataError(f"{len(rows)} public rows are too few for {self.public.n_features} features: pass more")
-        centre = rows.mean(axis=0)
-        matrix = self.standardising(np.atleast_2d(np.cov(rows.T)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            centre, covariance = rows.mean(axis=0), np.atleast_2d(np.cov(rows.T))
+        if not np.isfinite(covariance).all():
+            raise DataError("public_X has numbers whose squares overflow: scale the features, of public rows and users")
+        matrix = self.standardising(covariance)
+        if not len(matrix):
+            raise DataError("public_X varies in no feature, so there is nothing to fit: pass more of the rows")
         made = Standardised(len(centre), len(matrix) + 1, tuple(centre.tolist()), tuple(map(tuple, matrix.tolist())))
         standard = made(rows)
         norm = float(np.quantile(np.linalg.norm(standard, axis=1), KEPT))
-        return replace(self, rows=standard[:ROOT_ROWS, :-1], features=made, row_norm=norm)
+        spread = np.linspace(0, len(rows) - 1, min(len(rows), ROOT_ROWS)).astype(np.int64)  # the rows may be sorted
+        return replace(self, rows=standard[spread, :-1], features=made, row_norm=norm)
 
     @abstractmethod
     def standardising(self, covariance: Floats) -> Floats:
@@ -103,7 +114,8 @@ class PublicGlm(GlmMethod):
     @property
     def size(self) -> int:
         """Of a standardised row, with its constant."""
-        return self.public.n_features + 1 if self.features is None else self.features.n_components
+        assert self.features is not None
+        return self.features.n_components
 
     @abstractmethod
     def statistic(self) -> LabelledRow | JointStatistics:
@@ -115,13 +127,12 @@ class PublicGlm(GlmMethod):
 
     @property
     def protocols(self) -> Sequence[LocalProtocol]:
+        assert self.features is not None
         of = self.statistic()
-        law = best_vector(of.size, self.public.budget.epsilon)
-        return [LocalProtocol(of if self.features is None else Mapped(self.features, of), law)]
+        return [LocalProtocol(Mapped(self.features, of), best_vector(of.size, self.public.budget.epsilon))]
 
     def solve(self, oracle: Oracle) -> Mapping[str, Any]:
-        if self.features is None:
-            raise DataError(f"method={self.name!r} needs public rows without labels: pass fit(..., public_X=rows)")
+        assert self.rows is not None and self.features is not None
         loss: GeneralisedLinear = self.statement.loss
         variance = self.protocols[0].noise_std ** 2 / self.public.n_rows
         w, mean = self.least_squares(self.estimate(oracle), variance)

@@ -122,6 +122,11 @@ class BitSets(Ticketed):
             )
 
     @property
+    def n_features(self) -> int:
+        """How many columns a record has."""
+        return len(self.levels)
+
+    @property
     def n_tickets(self) -> NDArray[np.int64]:
         return np.ones(len(self.sets), np.int64)
 

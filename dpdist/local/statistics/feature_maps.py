@@ -92,8 +92,17 @@ class Mapped(Statistic):
         return self.of.domain
 
     @property
+    def n_features(self) -> int:
+        """How many numbers a record has."""
+        return self.features.n_features
+
+    @property
     def size(self) -> int:
         return self.of.size
+
+    @property
+    def diameter(self) -> float:
+        return self.of.diameter
 
     def values(self, block: Block, state: Any = None) -> NDArray[Any]:
         mapped: Mapping[str, NDArray[Any]] = {**block, "X": self.features(np.asarray(block["X"], dtype=np.float64))}

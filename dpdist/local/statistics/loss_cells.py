@@ -14,6 +14,10 @@ from dpdist.local.surfaces.surface_losses import SurfaceLoss
 from dpdist.local.survey.protocol import Block
 
 Floats = NDArray[np.float64]
+MADE_UP = 8
+"""Records by which a loss is checked before a report."""
+NUMBERS = "biuf"
+"""Kinds of arrays that are numbers."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +76,7 @@ class LossCells(Ticketed):
         for column, cells in enumerate(coordinates.T):
             digits = np.stack(np.unravel_index(cells, (self.degree + 1,) * self.n_features), axis=1)
             w = self.low + (self.high - self.low) * digits / self.degree
-            with np.errstate(all="ignore"):
-                losses = self.loss(w, X, y)
-            check_shape(losses, len(X))
+            losses = losses_of(self.loss, w, X, y)
             with np.errstate(invalid="ignore", over="ignore"):
                 scaled = np.clip((losses - middle) / half, -1.0, 1.0)
             found[:, column] = np.where(known & ~np.isnan(scaled), scaled, 0.0)
@@ -85,7 +87,44 @@ class LossCells(Ticketed):
         return middle + half * mean
 
 
-def check_shape(losses: Floats, n: int) -> None:
-    """That a loss gives one value for each record."""
-    if losses.shape != (n,):
-        raise DataError(f"a loss must give one number for each of m records, shape (m,): got {losses.shape}, m = {n}")
+def losses_of(loss: SurfaceLoss, w: Floats, X: Floats, y: Floats | None) -> Floats:
+    """One loss for each record, NaN where there is none: an exception would tell of the record that it is about."""
+    found = _tried(loss, w, X, y)
+    if found is None:
+        rows = [slice(i, i + 1) for i in range(len(X))]
+        alone = [_tried(loss, w[row], X[row], None if y is None else y[row]) for row in rows]
+        found = np.array([np.nan if value is None else value[0] for value in alone], np.float64)
+    return found
+
+
+def check_loss(loss: SurfaceLoss, n_features: int, low: float, high: float) -> None:
+    """That a loss gives a number for each of a few made-up records, which does not depend on the other records."""
+    loss.bounds(low, high, n_features)  # refuses one without a function
+    shares = (np.arange(1, 2 * MADE_UP * n_features + 1) * 0.6180339887) % 1
+    w, X = np.reshape(low + (high - low) * shares, (2, MADE_UP, n_features)).astype(np.float64)
+    y = np.where(np.arange(MADE_UP) % 2, 1.0, -1.0) if loss.labelled else None
+    with np.errstate(all="ignore"):
+        found = np.asarray(loss(w.copy(), X.copy(), None if y is None else y.copy()))
+    if found.shape != (MADE_UP,) or found.dtype.kind not in NUMBERS:
+        raise DataError(
+            f"a loss must give one number for each of m records, shape (m,): got {found.dtype} of shape {found.shape}, "
+            f"m = {MADE_UP}"
+        )
+    rows = [slice(i, i + 1) for i in range(MADE_UP)]
+    alone = np.concatenate([losses_of(loss, w[row], X[row], None if y is None else y[row]) for row in rows])
+    if not np.allclose(found, alone, rtol=1e-6, atol=0.0, equal_nan=True):
+        raise DataError(
+            "a loss must give every record a number of its own, and this one gives others for a record alone than for "
+            f"one of {MADE_UP}: the report of a user would tell of other users"
+        )
+
+
+def _tried(loss: SurfaceLoss, w: Floats, X: Floats, y: Floats | None) -> Floats | None:
+    """The losses, if they are one number for each record."""
+    try:
+        with np.errstate(all="ignore"):
+            found = np.asarray(loss(w.copy(), X.copy(), None if y is None else y.copy()))
+        good = found.shape == (len(X),) and found.dtype.kind in NUMBERS
+        return np.asarray(found, np.float64) if good else None
+    except Exception:  # whatever it is, it may be there because of one record
+        return None

@@ -32,7 +32,7 @@ from dpdist.estimators.parameters import check_between, check_count
 from dpdist.local.local_estimator import LocalEstimator
 from dpdist.local.randomisers.coordinates import Reporter
 from dpdist.local.sampled_features import SampledFeatures
-from dpdist.local.statistics.loss_cells import LossCells
+from dpdist.local.statistics.loss_cells import LossCells, check_loss
 from dpdist.local.surfaces.surface_losses import LOSSES, SurfaceLoss
 from dpdist.method import DECIDED, Method, Noted, Oracle, Public, by_name
 from dpdist.privacy.accounting.plan import Plan
@@ -140,8 +140,8 @@ class RiskSurface(LocalEstimator):
     ----------
     loss : str or SurfaceLoss
         "welsch" (a location that far records cannot move), "quantile" (the median of every column), "logistic", or an
-        object: ``Welsch(scale=0.2)``, ``QuantileLoss(0.9)``, ``LogisticSurface(row_norm=1.0)``, ``CustomLoss(function,
-        smallest, largest)``. Parameters are as many as columns, 4 at most.
+        object: ``WelschLocation(scale=0.2)``, ``QuantileLoss(0.9)``, ``LogisticSurface(row_norm=1.0)``,
+        ``CustomLoss(function, smallest, largest)``. Parameters are as many as columns, 4 at most.
     low, high : float
         Public range of every parameter.
     reporter : str or object
@@ -229,8 +229,7 @@ class RiskSurface(LocalEstimator):
             method = BernsteinSurface(reason="the least noise")
         stated = SurfaceStatement(loss, *self._range, self.degree, self.order, float(self.ridge))
         found: BernsteinSurface = method.decide(public, stated)
-        made_up = {"X": np.zeros((3, p)), "y": np.ones(3)}
-        found.statistic.values_at(made_up, np.zeros((3, 1), np.int64))  # a loss of another shape ends before a report
+        check_loss(loss, p, *self._range)  # one of another shape ends before a report
         return found
 
     def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:

@@ -38,7 +38,7 @@ class SurfaceLoss(Choice):
 
 
 @dataclass(frozen=True)
-class Welsch(SurfaceLoss):
+class WelschLocation(SurfaceLoss):
     """``1 - exp(-|x - w|^2 / (2 scale^2))``: a location that far records cannot move; not convex.
 
     Parameters
@@ -46,7 +46,7 @@ class Welsch(SurfaceLoss):
     scale : float, default 0.35
     """
 
-    tag, name = "Welsch", "welsch"
+    tag, name = "WelschLocation", "welsch"
 
     scale: float = 0.35
 
@@ -117,10 +117,14 @@ class LogisticSurface(SurfaceLoss):
 class CustomLoss(SurfaceLoss):
     """A loss of your own.
 
+    The number of a record must depend on nothing but that record, or its report would tell of others; a few made-up
+    records are tried before anybody is asked. A record for which the function fails counts as the middle of the range.
+
     Parameters
     ----------
     function : callable
         ``function(w, X)``, or ``function(w, X, y)`` with labels: arrays of m parameters and m records to m numbers.
+        Named by `dpdist.identity.tagged`.
     smallest, largest : float
         Public range of its values.
     with_labels : bool
@@ -150,7 +154,7 @@ class CustomLoss(SurfaceLoss):
 
     def __call__(self, w: Floats, X: Floats, y: Floats | None) -> Floats:
         assert self.function is not None
-        return np.asarray(self.function(w, X, y) if self.with_labels else self.function(w, X), dtype=np.float64)
+        return np.asarray(self.function(w, X, y) if self.with_labels else self.function(w, X))
 
 
-LOSSES = by_name(Welsch, QuantileLoss, LogisticSurface, CustomLoss)
+LOSSES = by_name(WelschLocation, QuantileLoss, LogisticSurface, CustomLoss)

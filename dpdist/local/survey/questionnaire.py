@@ -35,7 +35,7 @@ _MODULES = {
     "dpdist.local.statistics.bounded_values": ("Ball", "Box", "Truncated", "TruncatedVector"),
     "dpdist.local.statistics.cosines": ("Cosines",),
     "dpdist.local.statistics.loss_cells": ("LossCells",),
-    "dpdist.local.surfaces.surface_losses": ("LogisticSurface", "QuantileLoss", "Welsch"),
+    "dpdist.local.surfaces.surface_losses": ("LogisticSurface", "QuantileLoss", "WelschLocation"),
     "dpdist.local.statistics.feature_maps": ("Fourier", "Mapped", "Projection"),
     "dpdist.local.linear.glm_copies": ("Copies", "CopiesProtocol"),
     "dpdist.local.randomisers.coordinates": ("SampleCoordinates",),

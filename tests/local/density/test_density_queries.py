@@ -148,6 +148,8 @@ def test_reports_do_not_depend_on_chunks_and_the_question_is_published_whole():
     ({"low": None}, 1, MissingBound, "low is missing"),
     ({"low": 1.0, "high": 1.0}, 1, BudgetError, "low must lie below high"),
     ({"high": np.inf}, 1, BudgetError, "high must be a number"),
+    ({"low": 0.0, "high": 5e-324}, 1, BudgetError, "low must lie below high"),
+    ({"method": TrigonometricQueries(degree=10**9)}, 2, BudgetError, "a degree of at most 1000"),
     ({}, 4, DataError, "at most 3 columns"),
     ({"epsilon": -1.0}, 1, BudgetError, "epsilon"),
     ({"method": "cosine"}, 1, BudgetError, "choose one of"),

@@ -123,6 +123,10 @@ def test_half_of_the_noise_would_be_caught():
     ({"method": "public-covariance"}, np.ones((3, 3)), DataError, "too few for 3 features"),
     ({}, np.ones((50, 2)), DataError, "rows of 3 features"),
     ({}, np.full((90, 3), np.nan), DataError, "not finite"),
+    ({}, np.ones((90, 3)), DataError, "varies in no feature"),
+    ({"method": "statistics"}, np.ones((90, 3)), DataError, "varies in no feature"),
+    ({}, rng.normal(size=(90, 3)) * 1e200, DataError, "overflow"),
+    ({}, rng.normal(size=(90, 3)) * 1j, DataError, "complex"),
     ({}, None, MissingBound, "radius is missing"),
     ({"radius": 1.0}, None, MissingBound, "row_norm is missing"),
     ({"method": "covariance"}, None, BudgetError, "choose one of"),
@@ -139,3 +143,24 @@ def test_the_map_is_named_with_all_its_numbers():
     one = Standardised(2, 3, (0.0, 1.0), ((1.0, 0.0), (0.0, 2.0)))
     assert one != Standardised(2, 3, (0.0, 1.0), ((1.0, 0.0), (0.0, 2.5)))
     np.testing.assert_array_equal(one(np.array([[1.0, 2.0]])), [[1.0, 2.0, 1.0]])
+
+
+def test_the_order_of_public_rows_and_of_their_bytes_hardly_matters():
+    rows = rng.normal(size=(60_000, 3)) + 5.0
+    X, y = rng.normal(size=(4000, 3)) + 5.0, rng.integers(0, 2, 4000)
+
+    def fit(public):
+        return LogisticRegression(classes=[0, 1], epsilon=8.0, **QUIET).fit(X, y, public_X=public)
+
+    method = LogisticRegression(classes=[0, 1], method="public-covariance", **QUIET)._method_for(4000, 3)
+    spread = method.given(rows[np.argsort(rows[:, 0])]).rows.std(axis=0)
+    np.testing.assert_allclose(spread, 1.0, atol=0.05)
+    np.testing.assert_array_equal(fit(rows).coef_, fit(np.asfortranarray(rows)).coef_)
+
+
+@pytest.mark.parametrize("method", ["public-covariance", "statistics"])
+def test_without_public_rows_an_audit_asks_about_rows_as_they_are(method):
+    model = LogisticRegression(classes=[0, 1], method=method, epsilon=1.0)
+    statistic = model.protocol(10_000, 4).statistic
+    for one, other in model.worst_neighbours(10_000, 4).values():
+        assert statistic.values(one).shape == statistic.values(other).shape == (1, statistic.size)

@@ -13,7 +13,7 @@ from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.identity import tagged
 from dpdist.local import RiskSurface, Survey
 from dpdist.local.statistics.loss_cells import LossCells
-from dpdist.local.surfaces.surface_losses import CustomLoss, LogisticSurface, QuantileLoss, Welsch
+from dpdist.local.surfaces.surface_losses import CustomLoss, LogisticSurface, QuantileLoss, WelschLocation
 from dpdist.problems.catalog import PROBLEMS
 from dpdist.solvers.bernstein import (
     bernstein_basis,
@@ -92,7 +92,9 @@ def test_values_gradients_and_minima_in_several_parameters(shape):
 
 
 @pytest.mark.parametrize(
-    "loss", [Welsch(0.3), QuantileLoss(0.8), LogisticSurface(2.0), CustomLoss(bowl, 0.0, 3.0)], ids=repr
+    "loss",
+    [WelschLocation(0.3), QuantileLoss(0.8), LogisticSurface(2.0), CustomLoss(bowl, 0.0, 3.0)],
+    ids=lambda loss: loss.name,
 )
 def test_values_are_the_losses_at_the_cells_and_stay_in_the_range(loss):
     statistic = LossCells(loss, 2, -1.0, 2.0, degree=3)
@@ -114,7 +116,11 @@ def test_values_are_the_losses_at_the_cells_and_stay_in_the_range(loss):
 
 def test_bounds_of_losses_hold_in_the_whole_box():
     X = rng.normal(size=(2000, 3))
-    for loss, rows in ((QuantileLoss(0.9), np.clip(X, -1, 2)), (LogisticSurface(1.5), X * 10), (Welsch(0.1), X)):
+    for loss, rows in (
+        (QuantileLoss(0.9), np.clip(X, -1, 2)),
+        (LogisticSurface(1.5), X * 10),
+        (WelschLocation(0.1), X),
+    ):
         w, y = rng.uniform(-1, 2, (2000, 3)), rng.integers(0, 2, 2000)
         values = loss(w, rows, y)
         smallest, largest = loss.bounds(-1.0, 2.0, 3)
@@ -150,7 +156,7 @@ def test_excess_risks_are_in_their_bands(n, p, band):
     errors = []
     for seed in range(5 if p < 3 else 2):
         generated = PROBLEMS["two-clusters"].generate({"n": n, "d": p, "random_state": seed})
-        model = fitted(generated.dataset, loss=Welsch(0.35), seed=seed)
+        model = fitted(generated.dataset, loss=WelschLocation(0.35), seed=seed)
         errors.append(generated.metric(model).error(model))
     assert np.mean(errors) <= band and generated.metric(model).trivial() > 0.02
 
@@ -209,7 +215,7 @@ def test_reports_do_not_depend_on_chunks_and_the_question_is_published():
     ({"order": 9}, 1, BudgetError, "order"),
     ({"ridge": -1.0}, 1, BudgetError, "ridge"),
     ({"delta": 1e-6, "reporter": "one-bit"}, 1, BudgetError, "pure guarantee"),
-    ({"loss": CustomLoss(tagged("pairs")(lambda w, X: X @ w.T), 0.0, 1.0)}, 1, DataError, r"got \(3, 3\)"),
+    ({"loss": CustomLoss(tagged("pairs")(lambda w, X: X @ w.T), 0.0, 1.0)}, 1, DataError, r"shape \(8, 8\)"),
 ])  # fmt: skip
 def test_wrong_parameters_are_refused_before_anything_is_charged(parameters, columns, error, says):
     ledger = Ledger(":memory:")
@@ -229,3 +235,47 @@ def test_losses_without_a_range_or_a_function_are_refused():
         fitted(rng.random((2000, 1))).value([[2.0]])
     with pytest.raises(DataError, match="not fitted"):
         RiskSurface().value([[0.1]])
+
+
+def failing(how):
+    """The squares, but for the record .123."""
+
+    def squares(w, X):
+        found, one = ((X - w) ** 2)[:, 0], X[:, 0] == 0.123
+        if not one.any():
+            return found
+        if how == "raises":
+            raise ValueError(str(X[one]))
+        if how == "another shape":
+            return found[~one]
+        if how == "in place":
+            X *= np.nan
+            raise ValueError
+        found = found.astype(complex if how == "complex" else object)
+        found[one] = {"complex": 1j, "text": "a", "list": [1, 2], "none": None}[how]
+        return found
+
+    return tagged(f"failing-{how}")(squares)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("how", ["raises", "another shape", "in place", "complex", "text", "none"])
+def test_a_loss_that_fails_for_one_record_does_so_in_silence_and_for_that_record_alone(how):
+    X = rng.random((200, 1))
+    statistic = LossCells(CustomLoss(failing(how), 0.0, 1.0), 1, 0.0, 1.0, 3)
+    cells = rng.integers(0, 4, (200, 2))
+    fine = statistic.values_at({"X": X}, cells)
+    X[77] = 0.123
+    found = statistic.values_at({"X": X}, cells)
+    assert (found[77] == 0).all()
+    np.testing.assert_array_equal(np.delete(found, 77, 0), np.delete(fine, 77, 0))
+    assert np.isfinite(fitted(np.tile(X, (10, 1)), loss=statistic.loss).coef_).all()
+
+
+def test_a_loss_that_looks_at_other_records_is_refused():
+    @tagged("centred")
+    def centred(w, X):
+        return (X - X.mean(axis=0) - w)[:, 0] ** 2
+
+    with pytest.raises(DataError, match="number of its own"):
+        fitted(rng.random((2000, 1)), loss=CustomLoss(centred, 0.0, 1.0))
