@@ -87,7 +87,8 @@ SHARE_OF_TRIVIAL = {
     "dp-fw-linf-clip": 0.2, "ht-dp-fw": 0.2, "ht-private-lasso": 0.4, "ht-dp-iht": 1.0,
     "hadamard-response": 0.2, "ldp-gauss": 0.2, "mean-ldp-pure": 0.2, "mean-ldp-gauss": 0.3,
     "l1-linreg-pubcov": 0.3, "l1-linreg-proj": 1.1,
-    "kway-fourier": 0.5, "kway-cheb": 0.6, "smooth-query-trig": 0.2, "nldp-glm-pub": 0.2, "krr-rff-pub": 0.5, "krr-rff-gram": 0.8, "krr-rff": 1.1,
+    "kway-fourier": 0.5, "kway-cheb": 0.6, "smooth-query-trig": 0.2, "nldp-glm-pub": 0.2,
+    "krr-rff-pub": 0.5, "krr-rff-gram": 0.8, "krr-rff": 1.1,
     "nldp-sparse-lr": 0.2, "nldp-sparse-lr-heavy": 0.2,
 }  # fmt: skip
 """How much of the trivial error a method may have, where that is more than a tenth."""
