@@ -100,6 +100,10 @@ class Mapped(Statistic):
     def size(self) -> int:
         return self.of.size
 
+    @property
+    def diameter(self) -> float:
+        return self.of.diameter
+
     def values(self, block: Block, state: Any = None) -> NDArray[Any]:
         mapped: Mapping[str, NDArray[Any]] = {**block, "X": self.features(np.asarray(block["X"], dtype=np.float64))}
         return self.of.values(mapped, state)

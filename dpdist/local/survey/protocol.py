@@ -94,6 +94,11 @@ class Statistic(ABC):
         return np.take_along_axis(self.values(block, state), coordinates, axis=1)
 
     @property
+    def diameter(self) -> float:
+        """The largest distance of two values in the l2 norm: of the unit ball, unless less is possible."""
+        return 2.0
+
+    @property
     def two_categories(self) -> tuple[Any, Any]:
         """Two entries of X that are different categories (of a statistic with the domain "category")."""
         return 0, self.size - 1
@@ -279,6 +284,12 @@ class LocalProtocol:
             raise BudgetError(
                 f"{type(self.statistic).__name__} gives values of a {asked[0]} of size {asked[1]}, and "
                 f"{self.randomiser.name!r} randomises those of a {offered[0]} of size {offered[1]}"
+            )
+        made_for = getattr(self.randomiser, "diameter", None)
+        if made_for is not None and not made_for >= self.statistic.diameter:  # the noise would be too little
+            raise BudgetError(
+                f"{self.randomiser.name!r} has noise for values within diameter = {made_for!r} of each other, and "
+                f"those of {type(self.statistic).__name__} may be {self.statistic.diameter!r} apart"
             )
 
     @property

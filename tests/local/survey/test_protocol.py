@@ -16,7 +16,9 @@ from dpdist.local.randomisers.scalars import OneBit
 from dpdist.local.randomisers.vectors import GaussianVector, PrivUnit
 from dpdist.local.statistics.bounded_values import Ball, Box
 from dpdist.local.statistics.categories import Category
+from dpdist.local.statistics.second_moments import JointStatistics
 from dpdist.local.survey.protocol import LocalProtocol
+from dpdist.local.survey.questionnaire import Survey
 from dpdist.local.survey.reports import Reports
 from dpdist.local.survey.simulation import simulate
 from dpdist.privacy.accounting.calibration import calibrate
@@ -181,3 +183,15 @@ def test_whoever_owns_two_rows_is_refused_before_anything_is_said_of_their_numbe
         with pytest.raises(BudgetError, match="one row per user"):
             model.plan(10, 1, dataset.schema.units)
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("diameter", [0.5, 1.9999, float("nan")])
+def test_noise_for_values_that_are_nearer_than_those_of_the_statistic_is_refused(diameter):
+    """Also where a question is read from a file: a device would send more than it promises."""
+    with pytest.raises(BudgetError, match="has noise for values within diameter"):
+        LocalProtocol(Ball(3), GaussianVector(3, 1.0, 1e-6, diameter))
+    text = Survey(LocalProtocol(Ball(3), GaussianVector(3, 1.0, 1e-6))).to_json()
+    with pytest.raises(DataError):
+        Survey.from_json(text.replace('"diameter": 2.0', f'"diameter": {diameter}'))
+    joint = JointStatistics(2, row_norm=1.0, label_bound=1.0, share=0.6)
+    LocalProtocol(joint, GaussianVector(joint.size, 1.0, 1e-6, joint.diameter))
