@@ -192,7 +192,8 @@ class DensityQueries(LocalEstimator):
             Standard deviation of the kernel, in the units of the columns. The range divided by ``degree_`` is about
             the least that the cosines can follow.
         """
-        method, p, (low, high) = self._fitted, self.n_features_in_, self._range
+        method, p = self._fitted, self.n_features_in_
+        low, high = method.statement.low, method.statement.high
         points = np.asarray(points, dtype=np.float64)
         if points.ndim != 2 or points.shape[1] != p or not np.isfinite(points).all():
             raise DataError(f"points must be finite numbers of shape (m, {p}), got shape {points.shape}")
@@ -203,7 +204,7 @@ class DensityQueries(LocalEstimator):
         return np.maximum(shares, 0.0) / (bandwidth * math.sqrt(2 * math.pi)) ** p
 
     def _series(self, function: Callable[[Floats], Any]) -> Floats:
-        degree, (low, high) = self._fitted.degree, self._range
+        degree, low, high = self._fitted.degree, self._fitted.statement.low, self._fitted.statement.high
         assert degree is not None
 
         def of_scaled(u: Floats) -> Floats:

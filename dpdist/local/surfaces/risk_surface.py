@@ -44,7 +44,7 @@ USERS_A_CELL = 200
 DEGREES = (3, 16)
 """Between which the rule of a degree stays, where users are enough for as many cells."""
 BALANCE = 4.0
-"""How much larger than the noise the rule lets the error of the polynomial be, at the worst function there is."""
+"""How far the rule leans to more cells than loose bounds of the polynomial's error and of the noise ask for."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class BernsteinSurface(SampledFeatures):
             degree = max(1, min(int(np.clip(round(balanced), *DEGREES)), fits))
         if degree > fits:
             cells = (degree + 1) ** p
-            way_out = f"degree={fits} fits" if fits > 0 else "fewer columns"
+            way_out = f"degree={fits} fits" if fits > 0 else "not even degree=1 fits: take fewer columns"
             raise BudgetError(
                 f"{n} users are too few for {cells} cells, {degree + 1} for each of {p} parameters: {USERS_A_CELL} for "
                 f"each are needed; {way_out}, or {cells * USERS_A_CELL} users"
@@ -209,7 +209,7 @@ class RiskSurface(LocalEstimator):
         """The surface at some parameters, shape (m, n_features)."""
         if not hasattr(self, "surface_"):
             raise DataError("this RiskSurface is not fitted yet: call fit first")
-        w, p, (low, high) = np.asarray(w, dtype=np.float64), self.n_features_in_, self._range
+        w, p, (low, high) = np.asarray(w, dtype=np.float64), self.n_features_in_, self._fitted_range
         if w.ndim != 2 or w.shape[1] != p or not ((w >= low) & (w <= high)).all():
             raise DataError(f"w must be parameters in [{low:g}, {high:g}], shape (m, {p}); got shape {w.shape}")
         return bernstein_value(self.surface_, (w - low) / (high - low))
@@ -236,6 +236,7 @@ class RiskSurface(LocalEstimator):
         super()._store(method, fitted)
         assert isinstance(method, BernsteinSurface)
         self.degree_ = method.degree
+        self._fitted_range = (method.statement.low, method.statement.high)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -135,19 +135,21 @@ class Marginals(LocalEstimator):
     def _columns(self, columns: Sequence[int | str]) -> list[int]:
         if not hasattr(self, "estimates_"):
             raise DataError("this Marginals is not fitted yet: call fit first")
-        names = list(getattr(self, "feature_names_in_", ()))
-        found = [names.index(c) if isinstance(c, str) and c in names else c for c in columns]
-        good = all(isinstance(c, int | np.integer) and 0 <= c < self.n_features_in_ for c in found)
-        if not (good and 1 <= len(found) <= self.order and len(set(found)) == len(found)):
+        names, order = list(getattr(self, "feature_names_in_", ())), self._tables.statement.order
+        listed: list[Any] = list(columns) if np.iterable(columns) and not isinstance(columns, str) else [None]
+        found = [names.index(c) if isinstance(c, str) and c in names else c for c in listed]
+        good = all(isinstance(c, int | np.integer) and type(c) is not bool for c in found)
+        good = good and all(0 <= c < self.n_features_in_ for c in found)
+        if not (good and 1 <= len(found) <= order and len(set(found)) == len(found)):
             known = f"0 to {self.n_features_in_ - 1}" + (f", or of {names}" if names else "")
             raise DataError(
-                f"columns must be 1 to {self.order} different columns (order={self.order}) of {known}; got {columns!r}"
+                f"columns must be 1 to {order} different columns (order={order}) of {known}; got {columns!r}"
             )
         return [int(c) for c in found]
 
     def _pattern(self, columns: Sequence[int | str], pattern: Sequence[int] | None) -> tuple[int, ...]:
         levels = [self._tables.statement.levels[j] for j in self._columns(columns)]
-        asked = [1] * len(levels) if pattern is None else list(pattern)
+        asked = [1] * len(levels) if pattern is None else list(pattern) if np.iterable(pattern) else []
         if len(asked) != len(levels) or not all(
             isinstance(q, int | np.integer | np.bool_) and 0 <= q < n for q, n in zip(asked, levels, strict=True)
         ):

@@ -177,6 +177,9 @@ def test_functions_that_give_something_else_are_refused(function):
 
 def test_points_and_bandwidths_are_checked():
     model = fitted(rng.uniform(-1, 1, (2000, 1)))
+    before = model.density([[0.0]], 0.3), model.query(lambda x: x[:, 0])
+    model.set_params(low=-9.0, high=9.0)  # what is set later is for the next fit
+    assert (model.density([[0.0]], 0.3), model.query(lambda x: x[:, 0])) == before
     for points in ([0.1, 0.2], [[0.1, 0.2]], [[np.nan]]):
         with pytest.raises(DataError, match=r"of shape \(m, 1\)"):
             model.density(points, 0.3)

@@ -233,6 +233,9 @@ def test_losses_without_a_range_or_a_function_are_refused():
         fitted(rng.random((2000, 1)), loss=CustomLoss())
     with pytest.raises(DataError, match=r"in \[0, 1\], shape \(m, 1\)"):
         fitted(rng.random((2000, 1))).value([[2.0]])
+    model = fitted(rng.random((2000, 1)))
+    before = model.value([[0.4]])[0]
+    assert model.set_params(high=2.0).value([[0.4]])[0] == before, "what is set later is for the next fit"
     with pytest.raises(DataError, match="not fitted"):
         RiskSurface().value([[0.1]])
 

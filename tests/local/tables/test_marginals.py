@@ -274,7 +274,7 @@ def test_too_many_sets_names_the_order_that_fits():
         Marginals(5).plan(10**9, 64)
 
 
-@pytest.mark.parametrize("columns", [[0, 1, 2], [0, 0], [], [6], [-1], ["age"], [0.5]])
+@pytest.mark.parametrize("columns", [[0, 1, 2], [0, 0], [], [6], [-1], ["age"], [0.5], 0, None, [True], "ab"])
 def test_tables_of_other_columns_are_refused(columns):
     model = Marginals(2, epsilon=5.0, ledger=Ledger(":memory:"), random_state=0).fit(records((2,) * 6, 2000))
     with pytest.raises(DataError, match="columns must be 1 to 2 different columns"):
@@ -291,6 +291,9 @@ def test_queries_agree_with_each_other_and_wrong_patterns_are_refused():
     for pattern in ([1], [1, 3], [0.5, 1], [1, -1]):
         with pytest.raises(DataError, match="pattern"):
             model.conjunction([0, 1], pattern)
+    np.testing.assert_array_equal(model.set_params(order=1).marginal([0, 1]), table)
+    with pytest.raises(DataError, match="pattern"):
+        model.conjunction([0, 1], 1)
     with pytest.raises(DataError, match="not fitted"):
         Marginals().marginal([0])
 
