@@ -6,7 +6,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpdist.central import LinearRegression, LinearSVC, LogisticRegression, Mean, Minimizer, SampleAndAggregate
+    from dpdist.central import (
+        PCA,
+        GaussianMixture,
+        GraphicalLasso,
+        LinearRegression,
+        LinearSVC,
+        LogisticRegression,
+        Mean,
+        Minimizer,
+        MixedRegression,
+        SampleAndAggregate,
+        SecondMoment,
+        SparseCovariance,
+        SparsePCA,
+        TwoComponentMixture,
+    )
     from dpdist.data import Dataset
     from dpdist.engine.coordinator import Coordinator
     from dpdist.privacy.budget import Budget, Neighbours
@@ -16,9 +31,12 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "PCA",
     "Budget",
     "Coordinator",
     "Dataset",
+    "GaussianMixture",
+    "GraphicalLasso",
     "Guarantee",
     "Ledger",
     "LinearRegression",
@@ -26,19 +44,32 @@ __all__ = [
     "LogisticRegression",
     "Mean",
     "Minimizer",
+    "MixedRegression",
     "Neighbours",
     "SampleAndAggregate",
+    "SecondMoment",
+    "SparseCovariance",
+    "SparsePCA",
+    "TwoComponentMixture",
 ]
 
 # imported on first use, so that `dpdist --help` need not wait for Dask and numba
 _HOMES = {
     "dpdist.central": (
+        "PCA",
+        "GaussianMixture",
+        "GraphicalLasso",
         "LinearRegression",
         "LinearSVC",
         "LogisticRegression",
         "Mean",
         "Minimizer",
+        "MixedRegression",
         "SampleAndAggregate",
+        "SecondMoment",
+        "SparseCovariance",
+        "SparsePCA",
+        "TwoComponentMixture",
     ),
     "dpdist.data": ("Dataset",),
     "dpdist.engine.coordinator": ("Coordinator",),

@@ -1,4 +1,4 @@
-"""Small charts as strings of SVG: bars, lines, dots on a common scale, a histogram, a share of a limit.
+"""Small charts as strings of SVG: bars, lines, dots on a common scale, a histogram, a share of a limit, a matrix.
 
 A chart has a fixed width in pixels and text of a fixed size; `figure` draws it twice, for wide and for narrow pages,
 and style sheets show one of them (`dpdist.html.STYLE`, which also has the colours, for light and dark). Every chart is
@@ -113,14 +113,15 @@ def bars(
     title: str,
     description: str,
     width: int = WIDE,
-    whisker: float | None = None,
+    whisker: float | Sequence[float] | None = None,
 ) -> Markup:
-    """Horizontal bars from zero, with a whisker of ``whisker`` to both sides where that is given."""
+    """Horizontal bars from zero, with a whisker to both sides where that is given, one for all or one for each."""
     numbers = [number(v, 3) for v in values]
     left = _label_width(labels, width)
     right = width - _text_width(numbers) - 8
-    reach = whisker or 0.0
-    scale = Scale.over([w for v in values for w in (v - reach, v + reach)], left, right, zero=True)
+    reaches = list(whisker) if isinstance(whisker, Sequence) else [whisker or 0.0] * len(values)
+    ends = [w for v, reach in zip(values, reaches, strict=True) for w in (v - reach, v + reach)]
+    scale = Scale.over(ends, left, right, zero=True)
     bottom = 4 + _ROW * len(values)
     zero = scale(0.0)
     parts = [_axis_below(scale, 4, bottom, 3 if width < 500 else 6), _line(zero, 4, zero, bottom, "axis")]
@@ -135,8 +136,8 @@ def bars(
         hover = f"<title>{escape(label)}: {text}</title>"
         size = f'width="{_px(abs(scale(value) - zero))}" height="14"'
         parts.append(f'<rect class="{kind}" x="{_px(x)}" y="{y + 4}" {size} rx="1.5">{hover}</rect>')
-        if whisker:
-            a, b = _px(scale(value - reach)), _px(scale(value + reach))
+        if reaches[i] and math.isfinite(reaches[i]):
+            a, b = _px(scale(value - reaches[i])), _px(scale(value + reaches[i]))
             parts.append(f'<path class="whisker" d="M{a} {y + 7}v8M{a} {y + 11}H{b}M{b} {y + 7}v8"/>')
     return _svg(width, bottom + 22, title, description, parts)
 
@@ -266,6 +267,25 @@ def shares(
             start += size
         y += 50
     return _svg(width, y, title, description, parts)
+
+
+def tiles(matrix: NDArray[np.float64], *, title: str, description: str, width: int = WIDE) -> Markup:
+    """A matrix as squares, the deeper coloured the larger in size, in one colour above 0 and another below.
+
+    Entries that are not finite have no square.
+    """
+    n_rows, n_columns = matrix.shape
+    side = min((width - 8) / n_columns, 24.0)
+    sizes = np.abs(np.where(np.isfinite(matrix), matrix, 0.0))
+    most = float(sizes.max()) or 1.0
+    parts = [
+        f'<rect class="axis" x="4" y="4" width="{_px(side * n_columns)}" height="{_px(side * n_rows)}" fill="none"/>'
+    ]
+    for i, j in zip(*np.nonzero(sizes), strict=True):
+        kind, size = "fill-1" if matrix[i, j] > 0 else "fill-2", _px(side)
+        place = f'x="{_px(4 + side * j)}" y="{_px(4 + side * i)}" width="{size}" height="{size}"'
+        parts.append(f'<rect class="{kind}" {place} fill-opacity="{sizes[i, j] / most:.2f}"/>')
+    return _svg(width, 8 + side * n_rows, title, description, parts)
 
 
 def span(low: float, middle: float, high: float, *, title: str, description: str, width: int = WIDE) -> Markup:

@@ -35,6 +35,10 @@ class BudgetError(DpdistError, ValueError):
     """A budget or a plan that makes no sense (epsilon <= 0, Gaussian noise without delta ...)."""
 
 
+class NoIntervals(DpdistError, AttributeError):
+    """No standard error or interval of this fit would be valid; says why, and of what fit one would be."""
+
+
 class BudgetExceeded(DpdistError):
     """The ledger refuses: the charge does not fit into what is left of the dataset's limit."""
 

@@ -233,6 +233,11 @@ class Method(Choice, ABC):
     solves_with: ClassVar[tuple[str, ...]] = ()
     """Fields of the statement that need not be read for the plan: `solve` reads them, or the estimator alone."""
 
+    @property
+    def no_intervals(self) -> str:
+        """Why no interval is valid, and what would have one, where `solve` says nothing of its error."""
+        return f"no standard errors are known of {self.parameter}={self.name!r}"
+
     @abstractmethod
     def decide(self, public: Public, statement: Any) -> Method:
         """The method with every None replaced, from public numbers only; refuses what it cannot do."""

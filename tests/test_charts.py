@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from dpdist.charts import NARROW, WIDE, Scale, Series, bars, binned, dots, figure, histogram, lines, shares, span
+from dpdist.charts import NARROW, WIDE, Scale, Series, bars, binned, dots, figure, histogram, lines, shares, span, tiles
 from tests.test_html import EVIL, harmless
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -32,12 +32,14 @@ def charts(values, width=WIDE):
     series = [Series("one", values, X), Series("two" + EVIL, values[::-1], X)]
     yield bars(LABELS, values, **text)
     yield bars(LABELS, values, whisker=0.5, **text)
+    yield bars(LABELS, values, whisker=values, **text)
     yield lines(series, x_label="round", **text)
     yield lines(series, x_label="round", log=True, **text)
     yield dots(LABELS, series, **text)
     yield dots(LABELS, series[:1], log=False, **text)
     yield histogram(np.array([v for v in values if math.isfinite(v)]), **text)
     yield span(0.2, 0.5, 0.8, **text)
+    yield tiles(np.stack([values, values[::-1]]), **text)
     yield shares([("epsilon" + EVIL, (1.0, 0.5), 3.0), ("delta", (0.0, 0.0), 0.0)], ["before", "now"], **text)
 
 
@@ -64,6 +66,12 @@ def test_charts_are_valid_named_and_inside_their_frame(values, width):
         for key, value in numbers_in(root):
             assert math.isfinite(value)
             assert -10 <= value <= (frame[2] if key in ("x", "x1", "x2", "cx", "width") else frame[3]) + 10
+
+
+def test_tiles_are_as_deep_as_their_entries_are_large():
+    root = ElementTree.fromstring(tiles(np.array([[4.0, -2.0], [0.0, np.nan]]), title="t", description="d"))
+    shown = [(r.attrib["class"], r.attrib.get("fill-opacity")) for r in root.iter(SVG + "rect")]
+    assert shown == [("axis", None), ("fill-1", "1.00"), ("fill-2", "0.50")]
 
 
 def test_bars_point_the_way_of_their_sign_and_are_as_long_as_their_value():

@@ -78,7 +78,9 @@ OUTSIDE = {
     "cli": {"click", "rich", "zarr"},
 }
 SAME_STEM = {
+    "latent_models": {"central/latent", "local/latent"},
     "columns": {"central/mean", "local/mean"},  # the mean of columns: asked of a trusted coordinator, or of the users
+    **{stem: {"central/matrices", "local/matrices"} for stem in ("components", "second_moment", "sparse_matrices")},
 }
 """Module names in two rooms: one idea on both sides of the trust line."""
 UNNOISED_IMPORTS = {
@@ -89,8 +91,8 @@ UNNOISED_IMPORTS = {
     },
     "dpdist.engine.workers.Workers": {"engine/coordinator.py", "local/survey/aggregation.py"},
     "dpdist.engine.query.Ask": {
-        "queries/minimizers.py", "queries/coordinate_gradient_sums.py",
-        "local/survey/reports.py", "local/linear/label_private.py",
+        "queries/minimizers.py", "queries/coordinate_gradient_sums.py", "queries/capped_precision.py",
+        "local/survey/reports.py", "local/linear/label_private.py", "local/crowd/answer_passes.py",
     },
 }  # fmt: skip
 """Who may import what hands out sums without noise."""

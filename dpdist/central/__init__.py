@@ -2,6 +2,10 @@
 
 from dpdist.central.aggregate.combine import Attention, ClippedMean
 from dpdist.central.aggregate.sample_and_aggregate import SampleAndAggregate
+from dpdist.central.latent.gaussian_mixture import GaussianMixture, MixtureEM
+from dpdist.central.latent.gradient_em import ClippedEM, SplitEM, TruncatedEM
+from dpdist.central.latent.latent_models import MixedRegression, TwoComponentMixture
+from dpdist.central.latent.weighted_em import MapEM, PreconditionedEM, StatisticsEM
 from dpdist.central.linear.bounding import (
     All,
     ClipCoordinate,
@@ -25,16 +29,26 @@ from dpdist.central.linear.mirror import AcceleratedMirror, MirrorDescent
 from dpdist.central.linear.models import LinearRegression, LinearSVC, LogisticRegression
 from dpdist.central.linear.newton import Newton
 from dpdist.central.linear.perturbation import PerturbedObjective, PerturbedOutput
+from dpdist.central.linear.preconditioned import PreconditionedGradient
 from dpdist.central.linear.robust_newton import RobustNewton
+from dpdist.central.linear.subspace import SubspaceNewton
 from dpdist.central.linear.sufficient_statistics import SufficientStatistics
 from dpdist.central.linear.variance_reduced import SVRG, Katyusha, SVRGPlusPlus
+from dpdist.central.matrices.components import PCA, SparsePCA
+from dpdist.central.matrices.second_moment import SecondMoment
+from dpdist.central.matrices.sparse_matrices import GraphicalLasso, OutputPerturbation, SparseCovariance
 from dpdist.central.mean.columns import ClippedColumns, Mean, SmoothTruncatedMean, TrimmedMean, TruncatedMean
+from dpdist.estimators.moment_covariances import NoisyCovariance, ThresholdedCovariance
+from dpdist.estimators.moment_precisions import CovariancePerturbation
 
 __all__ = [
-    "SVRG", "AcceleratedGradient", "AcceleratedMirror", "All", "Attention", "ClipCoordinate", "ClipLabel", "ClipNorm",
-    "ClipResidual", "ClippedColumns", "ClippedMean", "FrankWolfe", "GradientDescent", "HardThresholding",
-    "Katyusha", "LinearRegression", "LinearSVC", "LogisticRegression", "Mean", "Minimizer", "MirrorDescent", "Newton",
-    "PerturbedObjective", "PerturbedOutput", "RobustNewton", "SVRGPlusPlus", "Sample", "SampleAndAggregate",
-    "ScaleRows", "Shrink", "SmoothTruncate", "SmoothTruncatedMean", "Split", "SufficientStatistics", "Trim",
-    "TrimmedMean", "Truncate", "TruncatedMean",
+    "PCA", "SVRG", "AcceleratedGradient", "AcceleratedMirror", "All", "Attention", "ClipCoordinate", "ClipLabel",
+    "ClipNorm", "ClipResidual", "ClippedColumns", "ClippedEM", "ClippedMean", "CovariancePerturbation", "FrankWolfe",
+    "GaussianMixture", "GradientDescent", "GraphicalLasso", "HardThresholding", "Katyusha", "LinearRegression",
+    "LinearSVC", "LogisticRegression", "MapEM", "Mean", "Minimizer", "MirrorDescent", "MixedRegression", "MixtureEM",
+    "Newton", "NoisyCovariance", "OutputPerturbation", "PerturbedObjective", "PerturbedOutput", "PreconditionedEM",
+    "PreconditionedGradient", "RobustNewton", "SVRGPlusPlus", "Sample", "SampleAndAggregate", "ScaleRows",
+    "SecondMoment", "Shrink", "SmoothTruncate", "SmoothTruncatedMean", "SparseCovariance", "SparsePCA", "Split",
+    "SplitEM", "StatisticsEM", "SubspaceNewton", "SufficientStatistics", "ThresholdedCovariance", "Trim",
+    "TrimmedMean", "Truncate", "TruncatedEM", "TruncatedMean", "TwoComponentMixture",
 ]  # fmt: skip

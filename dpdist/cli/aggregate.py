@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpdist.cli.job_name import JobName
 from dpdist.cli.output import as_json, as_list, as_table, deliver
+from dpdist.errors import DpdistError
 
 if TYPE_CHECKING:
     from dpdist.local.survey.aggregation import Aggregated
@@ -22,6 +24,8 @@ KINDS = {
     "duplicate": "duplicate",
 }
 BAR = 30
+SHOWN = 40
+"""So many values are shown as text."""
 SHARE = 0.01
 
 
@@ -30,6 +34,10 @@ SHARE = 0.01
     "--protocol", required=True, type=click.Path(dir_okay=False), help="The question, as 'dpdist question' wrote it."
 )
 @click.argument("reports", type=click.Path())
+@click.option("--job", type=JobName(), help="Fit what this job fits, whose question it was.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of the job; repeatable.")
+@click.option("--n-rows", type=click.IntRange(1), metavar="N", help="As it was given to 'dpdist question'.")
+@click.option("--n-features", type=click.IntRange(1), metavar="D", help="As it was given to 'dpdist question'.")
 @click.option(
     "--poisoned", type=click.FloatRange(0, 1), default=SHARE, show_default=True, metavar="SHARE",
     help="Say how far this share of dishonest users could move the estimate.",
@@ -37,7 +45,18 @@ SHARE = 0.01
 @click.option("--scheduler", metavar="ADDRESS", help="Add up on this Dask cluster instead of in threads.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
-def command(protocol: str, reports: str, poisoned: float, scheduler: str | None, quiet: bool, json_: bool) -> None:
+def command(
+    protocol: str,
+    reports: str,
+    job: str | None,
+    settings: tuple[str, ...],
+    n_rows: int | None,
+    n_features: int | None,
+    poisoned: float,
+    scheduler: str | None,
+    quiet: bool,
+    json_: bool,
+) -> None:
     """Add up the reports of users, and decode what they say.
 
     REPORTS is a Zarr array of bytes (n, length) or a group with an array "reports", a Parquet file or a directory of
@@ -51,20 +70,34 @@ def command(protocol: str, reports: str, poisoned: float, scheduler: str | None,
 
     The standard error is that of one coordinate (one frequency) at the worst answers.
 
+    With --job, and the --set, --n-rows and --n-features that its question was written with, what the job fits is made
+    of the reports: the coefficients, the surface, the frequencies.
+
     \b
     Examples:
       dpdist aggregate --protocol survey.json reports.zarr
       dpdist aggregate --protocol survey.json reports.parquet --json | jq '.estimate'
       cat inbox/*.hex > all.hex && dpdist aggregate --protocol survey.json all.hex
+      dpdist aggregate --protocol question.json reports.zarr --job job.yaml --json | jq '.fitted.coef'
     """
     from dpdist.cli.progress_display import showing
+    from dpdist.jobs.job import load_job
     from dpdist.local.survey.aggregation import aggregate
     from dpdist.local.survey.questionnaire import Survey
 
-    survey = Survey.read(protocol)
+    if job is None and (settings or n_rows or n_features):
+        raise DpdistError("--set, --n-rows and --n-features say which question a job asked: give it with --job")
+    survey, asked = Survey.read(protocol), None if job is None else load_job(job, settings)
     with showing(quiet=quiet or json_):
         found = aggregate(survey, reports, cluster=scheduler or "threads")
     facts = _facts(survey, found, poisoned)
+    if asked is not None:
+        from dpdist.jobs.questions import fit_reports
+        from dpdist.jobs.run import released_arrays
+
+        model = fit_reports(asked, found, n_rows=n_rows, n_features=n_features)
+        fitted = released_arrays(asked, model)
+        facts["fitted"] = {name: values.tolist() for name, values in fitted.items()}
     deliver(as_json(facts) if json_ else _text(survey, facts))
 
 
@@ -77,11 +110,27 @@ def _facts(survey: Survey, found: Aggregated, share: float) -> dict[str, Any]:
         "counted": found.n_users,
         "rejected": dict(found.rejected),
         "labels": list(map(str, survey.labels or getattr(survey.protocol.statistic, "labels", ()))),
+        **_labels(found),
         "estimate": found.estimate.ravel().tolist(),
         "standard_error": found.standard_error,
         "poisoned": {"share": share, "bound": found.poisoned(share)},
         "guarantee": found.guarantee.to_dict(),
     }
+
+
+def _labels(found: Aggregated) -> dict[str, Any]:
+    """The classes that most answers to each task support, where answers to tasks were asked for."""
+    if found.protocol.statistic.domain != "answers":
+        return {}
+    from dpdist.local.crowd.crowd_methods import labels_of
+
+    return {"labels_of_tasks": labels_of(found.estimate).tolist()}
+
+
+def _classes_of(facts: dict[str, Any]) -> list[tuple[int, int]]:
+    """Where the shares of each task begin, and how many there are."""
+    size = len(facts["estimate"]) // len(facts["labels_of_tasks"])
+    return [(at, size) for at in range(0, len(facts["estimate"]), size)]
 
 
 def _text(survey: Survey, facts: dict[str, Any]) -> str:
@@ -99,14 +148,33 @@ def _text(survey: Survey, facts: dict[str, Any]) -> str:
             f"{facts['poisoned']['bound']:.4g}",
         ),
     ]
+    if "labels_of_tasks" in facts:
+        shares = [max(facts["estimate"][at : at + size]) for at, size in _classes_of(facts)]
+        found = zip(facts["labels_of_tasks"], shares, strict=True)
+        answers = [{"name": i, "label": label, "share": share} for i, (label, share) in enumerate(found)]
+        table = as_table(answers, {"name": "Task", "label": "Label", "share": "Share of answers"})
+        return "\n".join([as_list(lines), "", table, "", *textwrap.wrap(facts["guarantee"]["text"], 100)])
     rows = [
         {
-            "name": facts["labels"][i] if facts["labels"] else str(i),
+            "name": facts["labels"][i] if category and facts["labels"] else str(i),
             "estimate": value,
             "bar": "#" * round(BAR * min(max(value, 0.0), 1.0)),
         }
-        for i, value in enumerate(facts["estimate"])
+        for i, value in enumerate(facts["estimate"][:SHOWN])
     ]
     titles = {"name": "Category" if category else "Column", "estimate": "Frequency" if category else "Mean"}
     table = as_table(rows, {**titles, "bar": ""} if category else titles)
+    if (n_more := len(facts["estimate"]) - len(rows)) > 0:
+        table += f"\n... and {n_more:,} more, which --json has"
+    for name, values in facts.get("fitted", {}).items():
+        table += f"\n\n{name}: {_shown(values)}"
     return "\n".join([as_list(lines), "", table, "", *textwrap.wrap(facts["guarantee"]["text"], 100)])
+
+
+def _shown(values: Any) -> str:
+    """A number, or nested lists of them as far as they are few."""
+    if not isinstance(values, list):
+        return f"{values:.6g}"
+    if len(values) > SHOWN or (values and isinstance(values[0], list) and len(values) * len(values[0]) > SHOWN):
+        return f"{len(values)} values or rows of them, which --json has"
+    return f"[{', '.join(map(_shown, values))}]"

@@ -96,6 +96,11 @@ def as_text(record: dict[str, Any]) -> str:
     if claimed["mu"] is not None:
         bound += f", mu {found['mu']:.3g}"
         claim += f", mu {claimed['mu']:.3g}"
+    about = record.get("protects", {})
+    if about.get("parts", 1) > 1:
+        claim += (
+            f", for {about['what']} (all {about['parts']} of a row: epsilon {about['parts'] * claimed['epsilon']:g})"
+        )
     facts = [
         ("Method", f"{record['id']}: {record['title']} ({record['estimator']})"),
         ("Claimed", claim),

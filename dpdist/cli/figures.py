@@ -52,7 +52,8 @@ def command(
     says which methods to run, on which data, and what to vary: the budget, the number of rows or features, or the
     passes over the data of one run. The errors are against the known truth, over several seeds, beside those
     without privacy and those of ignoring the data. All runs are simulations on generated data, and no budget is
-    spent.
+    spent. Where generated rows stand in for a public table, the figure says so, and --set data.path=DATASET takes the
+    table itself, as dpdist ingest wrote it; if it is not there, the error says where to get it.
 
     The results are ID.svg and ID.png, and all numbers with seeds and guarantees as ID.parquet. Finished runs are kept
     in ID.runs: after Ctrl-C the same command goes on. The preset quick takes seconds to a minute, full the sizes of the
@@ -67,7 +68,7 @@ def command(
       dpdist figures fig-3.8 --seeds 10 --set budget.delta=1e-6
       dpdist figures mine.yaml --json | jq '.figures[].files.svg'
     """
-    from dpdist.figures.figure import load_figure, titles
+    from dpdist.figures.figure_file import load_figure, titles
     from dpdist.figures.run_figure import run_figure
     from dpdist.jobs.shipped import figure_file, figures
     from dpdist.jobs.yaml_lines import read_text
@@ -100,7 +101,7 @@ def as_text(record: dict[str, Any]) -> str:
     """What the runs of a figure returned, for people."""
     facts = [
         ("Figure", f"{record['id']}: {record['title']}" + (f" ({record['source']})" if record["source"] else "")),
-        ("Runs", f"preset {record['preset']}, seeds 0 to {record['seeds'] - 1}; simulations, on generated data"),
+        ("Runs", f"preset {record['preset']}, seeds 0 to {record['seeds'] - 1}; simulations, on {record['data']}"),
         ("Written", ", ".join(record["files"].values())),
     ]
     titles = {

@@ -117,7 +117,7 @@ def _once(what: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["csv", "parquet", "numpy", "zarr"]),
+    type=click.Choice(["csv", "parquet", "libsvm", "numpy", "zarr"]),
     help="Of SOURCE; by default what its suffix says.",
 )
 @click.option(
@@ -162,20 +162,22 @@ def command(
 ) -> None:
     """Turn SOURCE into a dataset at DEST, a new directory.
 
-    SOURCE is CSV (also .csv.gz), Parquet, NumPy (.npy, .npz with arrays X and y) or a Zarr group; for several CSV or
-    Parquet files a pattern in quotes, or a directory of Parquet files. Tables need --features: which columns are used
-    is decided by names, never by values. Of arrays, --features and --label name the arrays instead (X and y unless
-    said), and --range takes the number of a column. It runs in constant memory. If it is stopped or killed, the same
-    command continues where it was, or says that DEST is finished; DEST.ingesting remembers that, holds rows, and is
-    deleted at the end.
+    SOURCE is CSV, sparse lines of LIBSVM (.libsvm, .svm; both also gzipped), Parquet, NumPy (.npy, .npz with arrays X
+    and y) or a Zarr group; for several text or Parquet files a pattern in quotes, or a directory of Parquet files.
+    Tables need --features: which columns are used is decided by names, never by values. Of arrays, --features and
+    --label name the arrays instead (X and y unless said), and --range takes the number of a column. Of sparse lines,
+    "label index:value ...", --features is how many features there are, --range takes an index, from 1, or "label", and
+    what a line does not name is 0. It runs in constant memory. If it is stopped or killed, the same command continues
+    where it was, or says that DEST is finished; DEST.ingesting remembers that, holds rows, and is deleted at the end.
 
     This is the curator's side, before any guarantee: it looks at the data, and prints numbers of rows, reasons and
     counts that depend on them. Keep its output to yourself. Levels, ranges, the bound of --max-rows and the choice of
     --on-bad become public: choose them without looking at the data, from what the columns mean, or answer for it.
 
     A row is bad if a value it needs is missing, NaN, infinite, no number, not UTF-8 or not one of the levels, or if its
-    line has too few or too many values. By default it stops there, says in which rows, and leaves nothing behind.
-    "drop" leaves such rows out and says how many. "zero" makes them null rows, which contribute zero.
+    line has too few or too many values, or (sparse lines) indices that do not ascend from 1 to --features. By default
+    it stops there, says in which rows, and leaves nothing behind. "drop" leaves such rows out and says how many. "zero"
+    makes them null rows, which contribute zero.
 
     A later guarantee is about DEST: two datasets as they are written that differ in the rows of one unit. Of SOURCE it
     says as much as follows from that:
@@ -201,6 +203,7 @@ def command(
           --label-levels no,yes --unit patient --max-rows 5
       dpdist ingest export/ sales.zarr --format parquet --features price,amount
       dpdist ingest arrays.npz arrays.zarr --compression zstd
+      dpdist ingest covtype.libsvm covtype.zarr --features 54 --range 1=0:1
     """
     from dpdist.data.ingestion import ingest
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
+import os
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,7 +86,51 @@ def deliver(text: str, output: str | None = None) -> None:
     if output is None:
         click.echo(text)
     else:
-        Path(output).write_text(f"{text}\n", encoding="utf-8")
+        write_whole(output, f"{text}\n".encode())
+
+
+def write_whole(path: str, data: bytes, *, new: bool = False) -> None:
+    """Write a file as a whole or not at all, whatever happens meanwhile; a ``new`` one replaces none.
+
+    Raises
+    ------
+    FileExistsError
+        If a new one is there already.
+    """
+    place = Path(os.path.expanduser(path)).resolve()
+    aside = place.with_name(f".{place.name}.{secrets.token_hex(4)}.partial")
+    try:
+        if place.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if place.exists() and not place.is_file():  # a pipe, or a terminal
+            place.write_bytes(data)
+            return
+        try:
+            with aside.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if new:
+                _name(aside, place)
+            else:
+                os.replace(aside, place)
+        finally:
+            aside.unlink(missing_ok=True)
+    except OSError as error:
+        error.filename, error.filename2 = path, None
+        raise
+
+
+def _name(aside: Path, place: Path) -> None:
+    """Give a file its name, unless that is taken: of two that are written at once, one gets it."""
+    try:
+        os.link(aside, place)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if place.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        os.replace(aside, place)
 
 
 def cost(epsilon: float, delta: float) -> str:

@@ -69,6 +69,11 @@ def as_text(record: dict[str, Any]) -> str:
         if outlook["low"] is not None:
             error = f"{outlook['low']:.2g} to {outlook['high']:.2g}; {outlook['unknown']} makes it wide"
         lines += ["", *wrapped(f"Predicted error {error}{against} ({outlook['what']}).")]
+    for made in record["then"]:
+        lines += ["", *wrapped(f"Then {made['id']}, at no further cost: {made['title']} ({made['estimator']}).")]
+        if (error := made["outlook"]["predicted_error"]) is not None:
+            lines += wrapped(f"Predicted: {error:.3g} ({made['outlook']['what']}).")
+        lines += [line for text in made["outlook"]["warnings"] for line in wrapped(f"Warning: {text}.")]
     lines += [line for text in (outlook or {}).get("warnings", ()) for line in wrapped(f"Warning: {text}.")]
     return "\n".join(lines)
 

@@ -131,7 +131,7 @@ class Tally:
         if pace is None:
             return None
         round_time, when = pace
-        return max(0.0, (self.planned - self.done - self.part) * round_time - (self._clock() - when))
+        return max(0.0, (max(self.planned, 1) - self.done - self.part) * round_time - (self._clock() - when))
 
     def speed_and_time(self) -> list[str]:
         """Both in words, as far as they are known."""
@@ -186,7 +186,9 @@ class Lines:
                 if self._clock() - self._last < EVERY:
                     return
                 self._last = self._clock()
-                where = f"round {tally.done + 1} of {tally.planned}, {tally.part:.0%} of {event.n_rows:,} rows"
+                where = f"{tally.part:.0%} of {event.n_rows:,} rows"
+                if tally.planned:  # reports are added up without a plan
+                    where = f"round {tally.done + 1} of {tally.planned}, {where}"
                 words = [where, *tally.speed_and_time()]
             case Released():
                 if self._clock() - self._last < EVERY and not tally.finished:

@@ -6,14 +6,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dpdist.cli.job_name import JobName
 from dpdist.cli.output import deliver
 from dpdist.errors import DpdistError
 
 if TYPE_CHECKING:
     from dpdist.local.survey.protocol import LocalProtocol
+    from dpdist.local.survey.questionnaire import Survey
 
 
 @click.command("question")
+@click.argument("job", type=JobName(), required=False)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of the job; repeatable.")
+@click.option("--n-rows", type=click.IntRange(1), metavar="N", help="Expect N users instead of the rows of the data.")
+@click.option("--n-features", type=click.IntRange(1), metavar="D", help="Ask about D columns instead of the data's.")
 @click.option("--categories", metavar="A,B,C", help="Ask for one of these categories.")
 @click.option("--n-categories", type=click.IntRange(2), metavar="K", help="Ask for one of K categories without names.")
 @click.option("--numbers", type=click.IntRange(1), metavar="D", help="Ask for D numbers between --low and --high.")
@@ -21,12 +27,24 @@ if TYPE_CHECKING:
 @click.option("--high", type=float, help="Largest number; larger ones are moved to it.")
 @click.option("--vector", type=click.IntRange(1), metavar="D", help="Ask for D numbers as a vector of norm --radius.")
 @click.option("--radius", type=float, help="Longest vector; longer ones are scaled down to it.")
-@click.option("--method", default="auto", show_default=True, help="Law of the reports; see below.")
-@click.option("--epsilon", type=float, required=True, help="What a report may tell, to whoever sees it.")
+@click.option("--tasks", type=click.IntRange(1), metavar="M", help="Ask for an answer to each of M tasks.")
+@click.option("--classes", type=click.IntRange(2), metavar="K", help="Answers to tasks are 0 to K - 1. Default: 2.")
+@click.option(
+    "--protect",
+    type=click.Choice(["answer", "record"]),
+    help="Of answers to tasks: each by itself (default), or all of a user, who then reports on one task.",
+)
+@click.option("--method", help="Law of the reports; see below.  [default: auto]")
+@click.option("--epsilon", type=float, help="What a report may tell, to whoever sees it; required without JOB.")
 @click.option("--delta", type=float, help="For the method gaussian only, such as 1e-6.")
 @click.option("--round", "round_", type=click.IntRange(0), default=0, help="Number of the round, if there are several.")
+@click.option("--state", metavar="A,B,C", help="Public numbers that a round of JOB is about: the parameter so far.")
 @click.option("--output", type=click.Path(dir_okay=False), help="Write to this file instead of stdout.")
 def command(
+    job: str | None,
+    settings: tuple[str, ...],
+    n_rows: int | None,
+    n_features: int | None,
     categories: str | None,
     n_categories: int | None,
     numbers: int | None,
@@ -34,10 +52,14 @@ def command(
     high: float | None,
     vector: int | None,
     radius: float | None,
-    method: str,
-    epsilon: float,
+    tasks: int | None,
+    classes: int | None,
+    protect: str | None,
+    method: str | None,
+    epsilon: float | None,
     delta: float | None,
     round_: int,
+    state: str | None,
     output: str | None,
 ) -> None:
     """Write the public description of a question to users who randomise their own answers.
@@ -48,7 +70,14 @@ def command(
     it, and it cannot make a program run. A report names the description that it was made with, so that reports of
     another question, or with another epsilon, are not counted.
 
-    Every user should send one report per question: what two reports tell adds up.
+    Every user should send one report per question: what two reports tell adds up. The report about M tasks has M
+    randomised answers: epsilon is for one of them, and M times epsilon for all, unless --protect record is given.
+
+    Categories, numbers and vectors are asked for by the options below. JOB, the YAML file or the id of a method in the
+    local model, asks for anything else: the bits of tables, cosines of densities, losses at a random parameter,
+    products of features and label. The question is that of the job's parameters and budget, for as many users as its
+    data have rows, or --n-rows and --n-features: then the data need not exist. Rows of others that are public
+    (data.public) are read, and what users need of them is in the question.
 
     \b
     Methods ("auto" takes the one with the least noise):
@@ -56,6 +85,7 @@ def command(
       numbers     for one: hybrid, one-bit, piecewise, laplace, gaussian
                   for several: sample-coordinates, one-bit
       vector      privunit, privunitg, hemisphere, gaussian, hybrid
+      tasks       (randomised response; tasks that are not answered are null in a record)
 
     \b
     Examples:
@@ -63,29 +93,86 @@ def command(
       dpdist question --n-categories 1000 --method oue --epsilon 1 > survey.json
       dpdist question --numbers 1 --low 0 --high 120 --epsilon 0.5 > age.json
       dpdist question --vector 50 --radius 1 --epsilon 2 > vector.json
+      dpdist question kway-fourier --n-rows 200000 --n-features 12 --set params.order=2 > bits.json
+      dpdist question job.yaml --output question.json
+      dpdist question --tasks 200 --epsilon 1 > tasks.json
     """
     from dpdist.local.survey.questionnaire import Survey
 
-    kinds = {"--categories": categories, "--n-categories": n_categories, "--numbers": numbers, "--vector": vector}
+    own = {
+        "--categories": categories, "--n-categories": n_categories, "--numbers": numbers, "--low": low, "--high": high,
+        "--vector": vector, "--radius": radius, "--tasks": tasks, "--classes": classes,
+        "--protect": protect, "--method": method, "--epsilon": epsilon, "--delta": delta,
+    }  # fmt: skip
+    if job is not None:
+        refused = [name for name, value in own.items() if value is not None]
+        if refused:
+            raise DpdistError(
+                f"{refused[0]} is for questions without a job: set params, method and budget in {job}, or by --set "
+                "KEY=VALUE"
+            )
+        deliver(_of_job(job, settings, n_rows, n_features, round_, state).to_json(), output)
+        return
+    of_jobs = {"--set": settings or None, "--n-rows": n_rows, "--n-features": n_features, "--state": state}
+    refused = [name for name, value in of_jobs.items() if value is not None]
+    if refused:
+        raise DpdistError(f"{refused[0]} is for the question of a job: give the file or the id of one")
+    if epsilon is None:
+        raise click.MissingParameter(param_type="option", param_hint="'--epsilon'")
+    method = method or "auto"
+    kinds = {
+        "--categories": categories,
+        "--n-categories": n_categories,
+        "--numbers": numbers,
+        "--vector": vector,
+        "--tasks": tasks,
+    }
     given = [name for name, value in kinds.items() if value is not None]
     if len(given) != 1:
-        raise DpdistError(f"a question asks for one kind of value: give one of {', '.join(kinds)}, not {len(given)}")
+        raise DpdistError(
+            f"a question asks for one kind of value: give one of {', '.join(kinds)}, not {len(given)}; or a JOB"
+        )
     labels = tuple(part.strip() for part in categories.split(",")) if categories else ()
     if categories is not None and len(labels) < 2:
         raise DpdistError("--categories needs at least two names, separated by commas")
+    if tasks is None and (classes, protect) != (None, None):
+        raise DpdistError("--classes and --protect are about answers to tasks: give --tasks as well")
     size = len(labels) or n_categories
-    protocol = (
-        _frequencies(size, method, epsilon)
-        if size
-        else _mean(numbers, low, high, vector, radius, method, epsilon, delta)
-    )
+    if tasks is not None:
+        protocol = _answers(tasks, classes or 2, protect or "answer", method, epsilon, delta)
+    elif size:
+        protocol = _frequencies(size, method, epsilon)
+    else:
+        protocol = _mean(numbers, low, high, vector, radius, method, epsilon, delta)
     deliver(Survey(protocol, round_, labels).to_json(), output)
+
+
+def _of_job(
+    job: str, settings: tuple[str, ...], n_rows: int | None, n_features: int | None, round_: int, state: str | None
+) -> Survey:
+    from dpdist.jobs.job import load_job
+    from dpdist.jobs.questions import question
+
+    try:
+        numbers = None if state is None else [float(part) for part in state.split(",")]
+    except ValueError:
+        raise DpdistError(f"--state takes numbers separated by commas, got {state!r}") from None
+    return question(load_job(job, settings), n_rows=n_rows, n_features=n_features, round_=round_, state=numbers)
 
 
 def _frequencies(n_categories: int, method: str, epsilon: float) -> LocalProtocol:
     from dpdist.local.frequency.histogram import Histogram
 
     return Histogram(n_categories=n_categories, method=method, epsilon=epsilon).protocol(1, 1)
+
+
+def _answers(tasks: int, classes: int, protect: str, method: str, epsilon: float, delta: float | None) -> LocalProtocol:
+    from dpdist.local.crowd.truth_inference import TruthInference
+
+    if method != "auto":
+        raise DpdistError(f"answers to tasks have one law, randomised response: leave --method {method} out")
+    model = TruthInference("majority", unit=protect, n_classes=classes, epsilon=epsilon, delta=delta)
+    return model.protocol(1, tasks)
 
 
 def _mean(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpdist.cli.output import write_whole
 from dpdist.errors import DataError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--input", "input_", type=click.Path(dir_okay=False, allow_dash=True), help="File of records, one JSON per line."
 )
-@click.option("--output", type=click.Path(), help="Write bytes to this file; a name in .zarr makes a store.")
+@click.option("--output", type=click.Path(), help="Write bytes to this new file; a name in .zarr makes a store.")
 @click.option("--raw", is_flag=True, help="Write bytes to stdout, not hexadecimal digits.")
 def command(
     protocol: str, value: str | None, record: str | None, input_: str | None, output: str | None, raw: bool
@@ -106,7 +106,13 @@ def _write(data: Bytes, output: str | None, raw: bool) -> None:
 
         write_reports(output, [data])
     elif output is not None:
-        Path(os.path.expanduser(output)).write_bytes(data.tobytes())
+        try:
+            write_whole(output, data.tobytes(), new=True)
+        except FileExistsError:
+            raise DataError(
+                f"{output} is there already: if it was made of the same answers, send it, since two reports about one "
+                "answer tell twice as much; else choose another name, or delete it"
+            ) from None
     elif raw:
         sys.stdout.buffer.write(data.tobytes())
     else:

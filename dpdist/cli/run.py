@@ -40,8 +40,8 @@ def command(
 ) -> None:
     """Run JOB: fit a model under differential privacy, charge the budget, write the results.
 
-    JOB is a YAML file with the keys method, estimator, data, params, budget, ledger, journal, cluster, output and
-    version ('dpdist schema job' describes them), or, where there is no such file, the id of a method, whose own job
+    JOB is a YAML file with the keys method, estimator, data, params, then, budget, ledger, journal, cluster, output
+    and version ('dpdist schema job' describes them), or, where there is no such file, the id of a method, whose own job
     on generated data is run ('dpdist methods ID --job' prints it). It is checked as a whole first. --set overrides
     one key; its value is YAML. Paths in a job are relative to the current directory.
 
@@ -176,6 +176,9 @@ def summary(record: dict[str, Any], output: str | None) -> str:
     if (metrics := record["metrics"]) is not None:
         against = f"without privacy {metrics['nonprivate_error']:.3g}, ignoring the data {metrics['trivial_error']:.3g}"
         lines += ["", *wrapped(f"Error {metrics['error']:.3g} ({against}): {metrics['what']}.")]
+    for made in record.get("then", ()):
+        error = "" if made["metrics"] is None else f" Error {made['metrics']['error']:.3g}: {made['metrics']['what']}."
+        lines += ["", *wrapped(f"Made of it: {made['id']}, {made['title']} ({made['estimator']}).{error}")]
     return "\n".join([*lines, "", *wrapped(record["guarantee"]["text"])])
 
 

@@ -23,7 +23,7 @@ from dpdist.data.sources import (
 )
 from dpdist.data.stored import Stored, check_unchanged, keep_id, row_arrays
 from dpdist.data.stores import Location, shown
-from dpdist.data.units import ROWS
+from dpdist.data.units import OF_ONE_ROW, ROWS
 from dpdist.data.writing import Compression, ForwardReader, write_group
 from dpdist.errors import DataError, MissingBound
 from dpdist.html import card, facts, records
@@ -184,7 +184,7 @@ class Dataset:
             partition_rows=partition_rows,
             account=account,
         )
-        if max_rows_per_unit is None and unit != ROWS.name:
+        if max_rows_per_unit is None and unit not in OF_ONE_ROW:
             raise MissingBound(
                 f"{unit!r} may own several rows: declare how many at most with max_rows_per_unit=, and do not read it "
                 "off the data; max_rows_per_unit=1 says that each has one row"

@@ -48,11 +48,11 @@ class CsvReader(TableReader):
         self.delimiter = delimiter
         self._starts: dict[Path, int] = {}
         super().__init__(files, spec)
-        text = sum(size * (_UNPACKED if _packed(path) else 1) for path, size in zip(files, self.sizes, strict=True))
+        text = sum(size * (_UNPACKED if packed(path) else 1) for path, size in zip(files, self.sizes, strict=True))
         self.stored_bytes = text * self.layout.row_bytes // (_FEWEST_CHARACTERS * len(self.layout.kinds))
 
     def _columns(self, path: Path) -> list[str]:
-        with _Stream(path) as stream:
+        with TextFile(path) as stream:
             header = stream.header()
         try:
             text = header.removeprefix(_BOM).decode("utf-8")
@@ -69,7 +69,7 @@ class CsvReader(TableReader):
         for index in range(first_file, len(self.files)):
             path = self.files[index]
             before = sum(self.sizes[:index])
-            with _Stream(path) as stream:
+            with TextFile(path) as stream:
                 for start, block in stream.blocks(self._starts[path] if index > first_file else offset):
                     yield partial(self._batch, index, start, block, before + stream.done())
 
@@ -146,17 +146,17 @@ def _numbers(values: pa.BinaryArray) -> tuple[pa.Array, np.ndarray]:
     absent = pc.is_in(values, value_set=pa.array([text.encode() for text in _MISSING], pa.binary()))
     likely = pc.and_(pc.match_substring_regex(values, _NUMBER_LIKE), pc.invert(absent))
     text = pc.if_else(likely, values, pa.scalar(None, pa.binary())).cast(pa.string())
-    numbers = _convert(pc.ascii_trim(text, characters=" \t"), pa.float64())
+    numbers = converted(pc.ascii_trim(text, characters=" \t"), pa.float64())
     wrong = pc.and_(pc.is_null(numbers), pc.invert(absent))
     return numbers, wrong.to_numpy(zero_copy_only=False)
 
 
 def _texts(values: pa.BinaryArray) -> tuple[pa.Array, np.ndarray]:
-    texts = _convert(values, pa.string())
+    texts = converted(values, pa.string())
     return texts, pc.is_null(texts).to_numpy(zero_copy_only=False)
 
 
-def _convert(values: pa.Array, target: pa.DataType) -> pa.Array:
+def converted(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Cast; what does not convert becomes null. Halving finds a few bad values in few casts."""
     try:
         return values.cast(target)
@@ -164,22 +164,22 @@ def _convert(values: pa.Array, target: pa.DataType) -> pa.Array:
         if len(values) == 1:
             return pa.nulls(1, target)
     half = len(values) // 2
-    return pa.concat_arrays([_convert(values[:half], target), _convert(values[half:], target)])
+    return pa.concat_arrays([converted(values[:half], target), converted(values[half:], target)])
 
 
-def _packed(path: Path) -> bool:
+def packed(path: Path) -> bool:
     return path.name.lower().endswith(".gz")
 
 
-class _Stream:
+class TextFile:
     """The bytes of a file, unpacked, in blocks that end where a record ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._raw = open(path, "rb")  # noqa: SIM115 (closed by __exit__)
-        self._file: IO[bytes] = cast("IO[bytes]", gzip.GzipFile(fileobj=self._raw)) if _packed(path) else self._raw
+        self._file: IO[bytes] = cast("IO[bytes]", gzip.GzipFile(fileobj=self._raw)) if packed(path) else self._raw
 
-    def __enter__(self) -> _Stream:
+    def __enter__(self) -> TextFile:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -203,8 +203,8 @@ class _Stream:
         except _UNPACKING:
             raise self._damaged() from None
 
-    def blocks(self, offset: int) -> Iterator[tuple[int, bytes]]:
-        """Blocks from an offset on, each with its own offset."""
+    def blocks(self, offset: int, *, quotes: bool = True) -> Iterator[tuple[int, bytes]]:
+        """Blocks from an offset on, each with its own offset; ``quotes``: a newline inside of quotes ends no record."""
         rest = b""
         try:
             self._file.seek(offset)
@@ -212,9 +212,9 @@ class _Stream:
                 data = self._file.read(BLOCK_BYTES)
                 last = len(data) < BLOCK_BYTES
                 rest += data
-                end = len(rest) if last else record_end(rest)
-                if (last and rest.count(b'"') % 2) or (not end and len(rest) > MAX_RECORD_BYTES):
-                    raise self._unclosed(offset)
+                end = len(rest) if last else record_end(rest) if quotes else rest.rfind(b"\n") + 1
+                if (quotes and last and rest.count(b'"') % 2) or (not end and len(rest) > MAX_RECORD_BYTES):
+                    raise self._unclosed(offset) if quotes else self._endless(offset)
                 if end:
                     block, rest = rest[:end], rest[end:]
                     if block.lstrip(b"\r\n"):
@@ -233,6 +233,13 @@ class _Stream:
 
     def _damaged(self) -> DataError:
         return DataError(f"{self.path.name} is not a whole gzip file; it was cut or damaged. Copy it again")
+
+    def _endless(self, offset: int) -> DataError:
+        line = self.lines(offset)
+        return DataError(
+            f"{self.path.name}: after line {line} there is a line of more than {MAX_RECORD_BYTES // 2**20} MiB; is it "
+            "a text file?"
+        )
 
     def _unclosed(self, offset: int) -> DataError:
         line = self.lines(offset)
@@ -285,5 +292,5 @@ class _LineOf:
 
     @cached_property
     def _before(self) -> int:
-        with _Stream(self._path) as stream:
+        with TextFile(self._path) as stream:
             return stream.lines(self._offset)

@@ -54,11 +54,7 @@ def split_slots(
     >>> [(fold.start, fold.stop) for fold in split_slots(12, 3, rows_per_unit=3)]
     [(0, 3), (3, 6), (6, 12)]
     """
-    if neighbours is not Neighbours.REPLACE_ONE:
-        raise BudgetError(
-            "folds by row position are disjoint for replace-one only: adding or removing one row shifts every later "
-            "row by one slot and changes all later folds. Use Neighbours.REPLACE_ONE, or one fold with all rows."
-        )
+    check_disjoint(neighbours)
     n_units = n_rows // rows_per_unit
     if not (isinstance(n_folds, int) and 1 <= n_folds <= n_units):
         whole = f"n_rows = {n_rows}" if rows_per_unit == 1 else f"{n_units}, the number of units"
@@ -66,3 +62,13 @@ def split_slots(
     split_id = f"slots-{n_folds}"
     edges = [t * n_units // n_folds * rows_per_unit for t in range(n_folds + 1)]
     return [Fold(split_id, t, edges[t], edges[t + 1]) for t in range(n_folds)]
+
+
+def check_disjoint(neighbours: Neighbours) -> None:
+    """Refuse folds where a row that comes or goes is in all that follow."""
+    if neighbours is not Neighbours.REPLACE_ONE:
+        raise BudgetError(
+            "folds by row position are disjoint for replace-one only: adding or removing one row shifts every later "
+            "row by one slot and changes all later folds. Use neighbours='replace-one', or a method that reads all "
+            "rows in every round"
+        )

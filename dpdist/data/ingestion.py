@@ -64,8 +64,8 @@ def ingest(
     Parameters
     ----------
     source : path or str
-        CSV (also gzipped), Parquet, ``.npy``, ``.npz`` or a Zarr group; several CSV or Parquet files by a shell
-        pattern, or a directory of Parquet files.
+        CSV or sparse lines of LIBSVM (both also gzipped), Parquet, ``.npy``, ``.npz`` or a Zarr group; several text or
+        Parquet files by a shell pattern, or a directory of Parquet files.
     dest : path
         A directory that does not exist yet. ``dest`` + ``.ingesting`` beside it remembers how far it is.
     features, label, label_type, label_levels, levels, ranges, unit, max_rows, dtype
@@ -73,7 +73,7 @@ def ingest(
         the curator.
     on_bad : {"stop", "drop", "zero"}
         Raise, leave the row out, or keep its place as a null row, which contributes zero to every sum.
-    format : {"csv", "parquet", "numpy", "zarr"}, optional
+    format : {"csv", "parquet", "libsvm", "numpy", "zarr"}, optional
         By default what the suffix says.
     delimiter : str
         Of CSV.

@@ -26,7 +26,7 @@ class IngestionSpec:
     ----------
     features : tuple of str
         Columns of ``X`` by name or shell pattern (``"x*"``), in this order; of an array source the name of the 2-d
-        array (default ``"X"``).
+        array (default ``"X"``); of sparse lines how many there are (``("54",)``).
     label : str or None
         Column (or 1-d array) that becomes ``y``.
     label_type : {"float", "str"}

@@ -6,9 +6,10 @@ A message of another length than expected is a row of zeros, which no message is
 from __future__ import annotations
 
 import bisect
+import contextlib
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +43,25 @@ def write_messages(path: str | os.PathLike[str], batches: Iterable[Bytes]) -> in
             spec = ArraySpec("uint8", (aligned_rows(batch.shape[1]), batch.shape[1]))
             store = GrowingGroup(Path(resolved(path)), {NAME: spec}, "none")
             store.begin()
-        store.append({NAME: batch})
+        with _whole(store):
+            store.append({NAME: batch})
     if store is None or store.n_rows == 0:
         raise DataError("there is no message to write")
     schema = Schema(new_id(), {NAME: spec}, unit="report", row_order="arrival")
-    return store.finish(schema, {}).n_rows
+    with _whole(store):
+        return store.finish(schema, {}).n_rows
+
+
+@contextlib.contextmanager
+def _whole(store: GrowingGroup) -> Iterator[None]:
+    """Leave nothing of a store that cannot be written to its end, so that the same command can be given again."""
+    try:
+        yield
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            store.delete()
+        error.filename = error.filename or str(store.place)
+        raise
 
 
 def open_messages(location: str | os.PathLike[str], length: int) -> Dataset:
@@ -69,6 +84,8 @@ def open_messages(location: str | os.PathLike[str], length: int) -> Dataset:
         return Dataset.from_arrays(dataset_id=NAME, reports=_flat_file(path, length))
     if path is not None and not any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zarray")):
         files = [path] if path.is_file() else sorted(path.glob("*.parquet"))
+        if not files:
+            raise DataError(f"{path} has neither Zarr metadata nor a Parquet file; expected a store of reports")
         source: Source = ParquetMessages(files, length)
     else:
         source = _zarr_source(location)
@@ -120,8 +137,6 @@ class ParquetMessages(Source):
     """A binary column of Parquet files, read by row groups."""
 
     def __init__(self, files: Sequence[Path], length: int) -> None:
-        if not files:
-            raise DataError("there is neither Zarr metadata nor a Parquet file; expected a store of reports")
         self.name = NAME
         self._length = length
         self._groups: list[tuple[Path, int, str]] = []

@@ -10,15 +10,19 @@ from typing import Literal, get_args
 from dpdist.data.arrayfiles import numpy_reader, zarr_reader
 from dpdist.data.delimited import CsvReader
 from dpdist.data.ingestion_spec import IngestionSpec
+from dpdist.data.libsvm import LibsvmReader
 from dpdist.data.readers import ParquetReader, Reader
 from dpdist.errors import DataError
 
-Format = Literal["csv", "parquet", "numpy", "zarr"]
+Format = Literal["csv", "parquet", "libsvm", "numpy", "zarr"]
 _SUFFIXES: dict[str, Format] = {
     ".csv": "csv",
     ".csv.gz": "csv",
     ".parquet": "parquet",
     ".pq": "parquet",
+    ".libsvm": "libsvm",
+    ".libsvm.gz": "libsvm",
+    ".svm": "libsvm",
     ".npy": "numpy",
     ".npz": "numpy",
     ".zarr": "zarr",
@@ -38,7 +42,7 @@ def open_source(source: str, spec: IngestionSpec, format: str | None, delimiter:
             raise DataError(f"there is no file {source}, and no file that matches it as a pattern. Check the path")
     kind = _format_of(source, found, format)
     if kind in ("numpy", "zarr") and len(found) > 1:
-        raise DataError(f"{source} matches {len(found)} arrays; several sources at once must be CSV or Parquet files")
+        raise DataError(f"{source} matches {len(found)} arrays; several sources at once must be text or Parquet files")
     if kind == "zarr":
         return kind, zarr_reader(str(path), spec)
     if kind == "parquet" and path.is_dir():
@@ -51,6 +55,8 @@ def open_source(source: str, spec: IngestionSpec, format: str | None, delimiter:
         )
     if kind == "numpy":
         return kind, numpy_reader(found[0], spec)
+    if kind == "libsvm":
+        return kind, LibsvmReader(found, spec)
     return kind, ParquetReader(found, spec) if kind == "parquet" else CsvReader(found, spec, delimiter)
 
 

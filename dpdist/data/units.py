@@ -64,3 +64,5 @@ class Units:
 
 ROWS = Units()
 """Every row is a unit of its own."""
+OF_ONE_ROW = (ROWS.name, "label", "answer")
+"""Units that are a row, or a part of one."""

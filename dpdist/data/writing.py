@@ -150,5 +150,6 @@ def new_group(store: Location, storage_options: dict[str, Any] | None = None) ->
     except FileExistsError:
         problem = "something is already stored there; choose another place, or delete it if its ledger is closed"
     except Exception as error:
-        problem = f"{type(error).__name__}; check the path, the permissions and the storage options"
+        why = isinstance(error, OSError) and error.strerror
+        problem = f"{why or type(error).__name__}; check the path, the permissions, the room and the storage options"
     raise DataError(f"cannot create a Zarr group at {shown(store)}: {problem}")

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from dpdist.data import Units
+from dpdist.data.folds import check_disjoint
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError
 from dpdist.privacy.accounting.plan import Item
@@ -16,7 +17,7 @@ from dpdist.privacy.mechanisms.norms import name_of
 from dpdist.privacy.protected_units import Protected
 
 
-def check_plannable(item: Item, units: Units) -> None:
+def check_plannable(item: Item, units: Units, neighbours: Neighbours) -> None:
     """Refuse what would be accounted for something else than what is done."""
     if not isinstance(item.sampling, Poisson | None):
         raise BudgetError(
@@ -27,6 +28,7 @@ def check_plannable(item: Item, units: Units) -> None:
         units.need_counted(f"item {item.name!r} is asked of a sample, in which rows of one {units.name} stay together")
     if item.fold is not None:
         units.need_counted(f"item {item.name!r} is asked of a fold, which holds all rows of a {units.name} or none")
+        check_disjoint(neighbours)
     if units.max_rows == 1:
         return
     if item.mechanism.reported is not None:
@@ -44,10 +46,10 @@ def check_asked(
     """The query's sensitivity, if it is such that a calibrated line of a plan pays for it."""
     check_numbers(query)
     query.check_rows(n_rows)
-    check_aligned(query, align)
     sensitivity = sensitivity_of(item, query, neighbours, units)
     check_smooth(item, query, neighbours)
     check_reported(item, query, protects)
+    check_aligned(query, align)
     return sensitivity
 
 

@@ -39,7 +39,7 @@ from dpdist.engine.memory import DatasetMemory
 from dpdist.engine.pieces import aligned, cut, pieces_of
 from dpdist.engine.query import Query
 from dpdist.engine.sampling import Batch
-from dpdist.engine.shards import Prepare, Round, ShardPlan
+from dpdist.engine.shards import Prepare, Round, ShardPlan, kept_row_bytes
 from dpdist.engine.workers import Workers, connect
 from dpdist.errors import BudgetError
 from dpdist.identity import tag_of, text
@@ -61,6 +61,15 @@ log = logging.getLogger("dpdist")
 
 RESIDENT_SHARE = 0.5
 """Shards stay in memory when the prepared data takes at most this share of the workers' memory."""
+
+
+def stay(kept_bytes: int, sent_bytes: int, memory: float) -> bool:
+    """Whether prepared rows stay in so much memory of the workers.
+
+    ``sent_bytes`` are of rows of this process, which are sent to the workers: where they would grow too large, they are
+    prepared again in every round.
+    """
+    return kept_bytes <= max(sent_bytes, RESIDENT_SHARE * memory)
 
 
 @dataclass(frozen=True)
@@ -196,7 +205,7 @@ class Coordinator:
         if self._plan is not None:
             raise BudgetError("this coordinator has a plan already; make a new Coordinator for another run")
         for item in items:
-            check_plannable(item, self.dataset.schema.units)
+            check_plannable(item, self.dataset.schema.units, self.neighbours)
         plan = calibrate(items, self.budget, self.neighbours, self._protects)
         for name, query in (queries or {}).items():
             self._sensitivity(plan[name], query)
@@ -314,7 +323,8 @@ class Coordinator:
             partitions = cut(partitions, self._align, workers.n_threads)
         self._ranges = partitions
         n_shards = max(1, min(workers.n_threads, len(partitions)))
-        resident = self.dataset.in_memory or self.dataset.nbytes <= RESIDENT_SHARE * workers.memory
+        kept = self.dataset.n_rows * kept_row_bytes(self._arrays, self.dataset.arrays)
+        resident = stay(kept, self.dataset.nbytes if self.dataset.in_memory else 0, workers.memory)
         plans = []
         for i in range(n_shards):
             ranges = tuple(partitions[i::n_shards])

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.data import ArraySpec
 from dpdist.engine.query import Block, Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.unchanged import Unchanged
@@ -43,6 +44,26 @@ def streamed_bytes(partition_bytes: int, remote: bool) -> int:
     (32, 80)
     """
     return (1 + ahead(partition_bytes, remote)) * partition_bytes
+
+
+def kept_row_bytes(prepare: Mapping[str, Prepare], arrays: Mapping[str, ArraySpec]) -> int:
+    """Bytes of one row as the maps leave it in memory: bits that become float64 fill eight times what is stored.
+
+    Seen by what they make of one made-up row.
+
+    Examples
+    --------
+    >>> arrays = {"X": ArraySpec("uint8", (1000, 50)), "y": ArraySpec("str", (1000,))}
+    >>> kept_row_bytes({"X": np.asarray}, arrays), kept_row_bytes({"X": np.float64, "y": np.asarray}, arrays)
+    (50, 416)
+    """
+    total = 0
+    for name, of in prepare.items():
+        spec = arrays[name]
+        dtype = np.dtypes.StringDType() if spec.dtype == "str" else np.dtype(spec.dtype)
+        kept = of(np.zeros((1, *spec.shape[1:]), dtype))
+        total += spec.row_bytes if kept.dtype == dtype else kept.nbytes
+    return total
 
 
 @dataclass(frozen=True)
@@ -161,9 +182,10 @@ def summarise_shard(shard: Shard | Failure, ask: Round) -> NDArray[Any] | Failur
     total: NDArray[Any] | None = None
     with np.errstate(all="ignore"):  # whether a warning appears would depend on the data
         try:
+            wide = ask.wide
             for first, block in shard.blocks_in(ask.start, ask.stop):
                 part = _summarise_block(first, block, ask)
-                total = ask.query.combine(total, part, ask.wide)
+                total = ask.query.combine(total, part, wide)
                 del block  # before the next one is waited for
         except DataError as error:
             return Failure(str(error), isinstance(error, DataUnavailable))

@@ -16,21 +16,22 @@ from typing import Any, ClassVar, Self
 
 from sklearn.base import clone
 
-from dpdist.data import ROWS, Dataset, Units
+from dpdist.data import ROWS, ArraySpec, Dataset, Units
 from dpdist.engine.checks import check_asked, check_numbers, check_plannable
 from dpdist.engine.coordinator import Coordinator
-from dpdist.engine.shards import Prepare
+from dpdist.engine.shards import Prepare, kept_row_bytes
 from dpdist.errors import BudgetError, MissingBound, warn_caller
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import ChoosesObjects
 from dpdist.estimators.computation import computation_of
+from dpdist.estimators.inference import Inference, Inferred
 from dpdist.estimators.inputs import as_dataset
-from dpdist.estimators.outlook import Outlook, outlook, outlook_of_range
+from dpdist.estimators.outlook import Outlook, outlook, outlook_of_range, somebody_asks
 from dpdist.estimators.parameters import check_count
 from dpdist.estimators.representation import ReadableFit
 from dpdist.estimators.row_maps import features, targets
 from dpdist.estimators.unread import refuse_unread
-from dpdist.method import Expected, Line, Method, Noted, Oracle, Public, noting
+from dpdist.method import Expected, Method, Noted, Oracle, Public, noting
 from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.audit.worst_neighbours import FAR_LABEL, Pair, labelled_rows, opposite_rows
@@ -39,7 +40,7 @@ from dpdist.privacy.ledger.ledger import Ledger
 
 
 @dataclass(eq=False, repr=False)
-class Estimator(Noted, ChoosesObjects, ReadableFit):
+class Estimator(Noted, ChoosesObjects, Inference, ReadableFit):
     """An estimator that owns the run of a `dpdist.engine.coordinator.Coordinator`.
 
     Parameters
@@ -87,8 +88,8 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
         method = self._method_for(n_rows, n_features, units)
         public, lines = method.public, method.lines()
         for line in lines:
-            check_plannable(line.item, units)
-        plan = _plan(method, lines)
+            check_plannable(line.item, units, public.neighbours)
+        plan = planned(method)
         for line in lines:
             if line.query is not None:
                 n = public.n_rows if public.counted else None
@@ -113,7 +114,9 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
 
     def outlook(self, n_rows: int, n_features: int, units: Units = ROWS) -> Outlook:
         """What to expect of a fit: predicted from public numbers, and what it would take where that is bad."""
-        first = self._method_for(n_rows, n_features, units)
+        return self._outlook(self._method_for(n_rows, n_features, units))
+
+    def _outlook(self, first: Method) -> Outlook:
         ranged = self._outlook_of_range(first)
         if ranged is not None:
             return ranged
@@ -121,17 +124,17 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
 
         def predict(n: int, epsilon: float) -> float | None:
             alike = self._other(first, n, epsilon)
-            return alike.expected_error(_plan(alike, alike.lines()))
+            return self._expected_error(alike, planned(alike))
 
         found = outlook(
             predict,
             self._trivial_error(first),
-            first.measures,
+            self._measures(first),
             public.n_rows,
             public.budget.epsilon,
             first.budget.delta,
         )
-        return found if found.warnings else replace(found, warnings=tuple(first.warnings()))
+        return found if found.warnings else replace(found, warnings=tuple(self._warnings(first)))
 
     def worst_neighbours(self, n_rows: int, n_features: int) -> Mapping[str, Pair]:
         """Pairs of made-up datasets that differ in one unit and give away as much as any, by name: for audits."""
@@ -155,7 +158,12 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
         names = ("X", "y") if self.labelled else ("X",)
         return as_dataset(self, X, y, labels=self.labelled).select(**{name: name for name in names})
 
-    def _prepare(self, dataset: Dataset) -> Mapping[str, Prepare]:
+    def kept_row_bytes(self, arrays: Mapping[str, ArraySpec]) -> int:
+        """Bytes of one row of these arrays as a fit keeps it in the workers' memory."""
+        prepare = {name: of for name, of in self._prepare(arrays).items() if name in arrays}
+        return kept_row_bytes(prepare, arrays)
+
+    def _prepare(self, arrays: Mapping[str, ArraySpec]) -> Mapping[str, Prepare]:
         """The public row-wise map of every array that is read."""
         return {"X": features, "y": targets} if self.labelled else {"X": features}
 
@@ -163,6 +171,13 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
         """Keep what was fitted."""
         for name, value in fitted.items():
             setattr(self, f"{name}_", value)
+
+    def _parameters(self, method: Method, known: Any) -> Inferred | str:
+        """The parameters that were fitted and the covariance of their errors, or why there is none.
+
+        ``known`` is what the method says of its solution, `dpdist.solvers.standard_errors.Uncertainty`.
+        """
+        raise NotImplementedError
 
     def _nameless(self, method: Method) -> str:
         """What of the method has no lasting name, so that the fit cannot be resumed; empty if there is nothing."""
@@ -180,12 +195,24 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
         """What would be better than a method that was asked for, from public numbers."""
         return ()
 
+    def _measures(self, method: Method) -> str:
+        """What the expected error is the error of."""
+        return method.measures
+
+    def _expected_error(self, method: Method, plan: Plan) -> float | None:
+        """What to expect from public numbers; None where no formula is known."""
+        return method.expected_error(plan)
+
+    def _warnings(self, method: Method) -> Sequence[str]:
+        """What to say before anything is charged."""
+        return method.warnings()
+
     def _outlook_of_range(self, first: Method) -> Outlook | None:
         """The outlook of a method that knows a range, None for others: `fit` shows its warnings as well."""
         if not first.foresees:
             return None
         public, alike = first.public, first.one_row_each()
-        now = alike.expected(_plan(alike, alike.lines()))
+        now = alike.expected(planned(alike))
 
         def expect(n: int, epsilon: float) -> Expected:
             if (n, epsilon) == (public.n_rows, public.budget.epsilon):
@@ -193,11 +220,11 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
             alike = self._other(first, n, epsilon)
             if not alike.foresees:
                 raise BudgetError(f"no range is known of solver={alike.name!r}")
-            return alike.expected(_plan(alike, alike.lines()))
+            return alike.expected(planned(alike))
 
         trivial, epsilon = self._trivial_error(first), public.budget.epsilon
         found = outlook_of_range(expect, trivial, public.n_rows, epsilon, first.budget.delta)
-        return replace(found, warnings=(*found.warnings, *first.warnings(), *self._advice(first)))
+        return replace(found, warnings=(*found.warnings, *self._warnings(first), *self._advice(first)))
 
     def _other(self, first: Method, n: int, epsilon: float) -> Method:
         """The method that a fit of so many rows and that epsilon would use, as for one row of each unit."""
@@ -209,16 +236,28 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
     def _fit(self, X: Any, y: Any, **beside: Any) -> Self:
         self._check_parameters()
         dataset = self._dataset(X, y)
-        arrays = self._prepare(dataset)
+        arrays = self._prepare(dataset.arrays)
         method = self._method(dataset.n_rows, self.n_features_in_, dataset.schema.units, **beside)
-        method.budget.warn_if_delta_is_large(method.public.n_rows)
-        foretold = self._outlook_of_range(method)
-        for warning in method.warnings() if foretold is None else foretold.warnings:
-            warn_caller(warning)
+        if somebody_asks():
+            self._warn(method)
+        self._feature_columns = dataset.schema.columns.get("X", ())
         with self._run(dataset, arrays, method) as oracle:
             fitted = method.solve(oracle)
-        self._store(method, fitted)
+        self._finish(method, fitted)
         return self
+
+    def _warn(self, method: Method) -> None:
+        """Say what there is to say before the charge."""
+        method.budget.warn_if_delta_is_large(method.public.n_rows)
+        foretold = self._outlook_of_range(method)
+        for warning in self._warnings(method) if foretold is None else foretold.warnings:
+            warn_caller(warning)
+
+    def _finish(self, method: Method, fitted: Mapping[str, Any]) -> None:
+        """Keep what was fitted, and what is known of its error."""
+        self._store(method, {name: value for name, value in fitted.items() if name != "uncertainty"})
+        known = fitted.get("uncertainty", method.no_intervals)
+        self._inferred = known if isinstance(known, str) else self._parameters(method, known)
 
     @contextmanager
     def _run(self, dataset: Dataset, arrays: Mapping[str, Prepare], method: Method) -> Iterator[Oracle]:
@@ -257,13 +296,13 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
     def _budget(self) -> Budget:
         return Budget(self.epsilon, self.delta or 0.0)
 
-    def _method_for(self, n_rows: int, n_features: int, units: Units = ROWS) -> Method:
+    def _method_for(self, n_rows: int, n_features: int, units: Units = ROWS, **beside: Any) -> Method:
         """The method for a dataset of that shape, with all parameters checked."""
         self._check_units(units)
         self._check_parameters()
         check_count("n_rows", n_rows)
         check_count("n_features", n_features)
-        return self._method(n_rows, n_features, units)
+        return self._method(n_rows, n_features, units, **beside)
 
     def _method(self, n_rows: int, n_features: int, units: Units, **beside: Any) -> Method:
         """The method with all its public choices made, which reads all that was set."""
@@ -273,7 +312,7 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
             for line in method.lines():
                 if line.query is not None:
                     check_numbers(line.query)
-            method.warnings()
+            self._warnings(method)
         refuse_unread(self, public, method, read)
         return method
 
@@ -337,5 +376,7 @@ class Estimator(Noted, ChoosesObjects, ReadableFit):
         return state
 
 
-def _plan(method: Method, lines: Sequence[Line]) -> Plan:
-    return calibrate([line.item for line in lines], method.budget, method.public.neighbours, method.protects)
+def planned(method: Method) -> Plan:
+    """The plan of a decided method, calibrated."""
+    items = [line.item for line in method.lines()]
+    return calibrate(items, method.budget, method.public.neighbours, method.protects)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 from dpdist.errors import BudgetError
@@ -20,6 +23,25 @@ EXCESS = (
 )
 PRECISION = 0.01
 """How far above the smallest sufficient number the one that is found may lie, relative to it."""
+
+_ASKED = ContextVar("asked", default=True)
+
+
+@contextmanager
+def nobody_asks() -> Iterator[None]:
+    """Fits in here warn of nothing, and work out nothing to warn of: one method is fitted thousands of times."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        token = _ASKED.set(False)
+        try:
+            yield
+        finally:
+            _ASKED.reset(token)
+
+
+def somebody_asks() -> bool:
+    """Whether a fit says what to expect of it."""
+    return _ASKED.get()
 
 
 @dataclass(frozen=True)

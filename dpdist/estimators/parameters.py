@@ -92,8 +92,8 @@ def _is_real(value: Any) -> bool:
 BOUNDS = {
     "row_norm": (
         "pass a public bound on the l2 norm of a row's features, known without looking at the data (1.0 for normalised "
-        "rows, sqrt(n_features) for features in [-1, 1]); longer rows are scaled down to it. It is never taken from "
-        "the data, because a bound that follows the data leaks it"
+        "rows, sqrt(n_features) for features in [-1, 1]); longer rows are scaled down to it or count less. It is never "
+        "taken from the data, because a bound that follows the data leaks it"
     ),
     "feature_bound": (
         "pass a public bound on the size of a single feature, about two or three times its usual size; larger entries "

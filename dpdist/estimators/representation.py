@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import estimator_html_repr
 
-from dpdist.charts import LARGEST, bars, binned, figure, histogram
+from dpdist.charts import LARGEST, bars, binned, figure, histogram, tiles
 from dpdist.html import Markup, card, details, facts, is_number, number, records, table
 
 _AT_A_PROMPT = 8
+_MOST_TILES = 40
 _NOT_RESULTS = {"guarantee_", "plan_", "releases_", "history_", "n_iter_", "solver_", "classes_", "feature_names_in_"}
 
 
@@ -68,13 +69,21 @@ def fitted_html(model: BaseEstimator) -> str:
     defaults = type(model)().get_params(deep=False)
     given = model.get_params(deep=False)
     changed = [(name, repr(value)) for name, value in given.items() if repr(value) != repr(defaults.get(name))]
+    sure = (
+        [details("How sure it is: standard errors and intervals", model.summary().table())] if _is_sure(model) else []
+    )
     return card(
         type(model).__name__,
         guarantee.summary_html(),
         *pictures,
+        *sure,
         details("Parameters that are not at their defaults", facts(changed, "Parameters")),
         details("Plan: what was released, with which noise", records(model.plan_.describe(), "Plan")),
     )
+
+
+def _is_sure(model: Any) -> bool:
+    return hasattr(model, "standard_errors_")
 
 
 def results(model: BaseEstimator) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -116,7 +125,25 @@ def released(
     if flat.size == 1:
         error = [] if noise_std is None else [("standard deviation of its noise", noise_std)]
         return facts([(name, float(flat[0])), *error], f"Released: {name}")
-    return Markup(_largest(name, values.shape, flat, columns, rows, noise_std) + _spread(name, flat))
+    whole = _matrix(name, flat.reshape(values.shape)) if values.ndim == 2 else ""
+    return Markup(whole + _largest(name, values.shape, flat, columns, rows, noise_std) + _spread(name, flat))
+
+
+def _matrix(name: str, values: NDArray[np.float64]) -> str:
+    """All entries of a matrix at once, where they are too many to be listed and few enough to be seen."""
+    n_rows, n_columns = values.shape
+    if values.size <= LARGEST or not 2 <= n_rows <= _MOST_TILES or not 2 <= n_columns <= _MOST_TILES:
+        return ""
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        return ""
+    caption = f"All entries of {name}, as released: rows from the top, the deeper coloured the larger in size."
+    ends = [("largest", finite.max()), ("smallest", finite.min()), ("median size", np.median(np.abs(finite)))]
+    data = table(["entry", "value"], [(end, float(value)) for end, value in ends], caption)
+    title = f"Map of the {n_rows} x {n_columns} entries of {name}"
+    return figure(
+        lambda width: tiles(values, title=title, description=caption, width=width), caption, data, "Show its range"
+    )
 
 
 def _largest(

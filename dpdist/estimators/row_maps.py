@@ -11,12 +11,20 @@ from numpy.typing import NDArray
 from dpdist.errors import DataError
 from dpdist.identity import tagged
 
+ONE_BYTE = (np.bool_, np.uint8, np.int8)
+
 
 @tagged("features")
 def features(rows: NDArray[Any]) -> NDArray[Any]:
     """C-contiguous float32 (kept) or float64 (everything else); no copy where none is needed."""
     dtype = np.float32 if rows.dtype == np.float32 else np.float64
     return np.ascontiguousarray(rows, dtype=dtype)
+
+
+@tagged("small features")
+def small_features(rows: NDArray[Any]) -> NDArray[Any]:
+    """`features`, but values that are stored in a byte stay in one: as float64 they would fill eight."""
+    return np.ascontiguousarray(rows) if rows.dtype in ONE_BYTE else features(rows)
 
 
 @tagged("targets")

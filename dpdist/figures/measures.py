@@ -2,10 +2,12 @@
 
 - ``error``: that of the generated problem, for every kind of answer (`dpdist.problems.metrics`).
 - ``distance``: that of the answer from the truth, in the l2 norm, where the answer is an array.
-- ``gap``: the objective on the training rows (mean loss plus penalty) minus its minimum over the constraint.
+- ``gap``: the objective on the training rows (mean loss plus penalty) minus its minimum over the constraint; for hard
+  thresholding minus the least value that is found with as many coefficients, which no efficient search is sure of.
+- ``speed``: rows of all users per second of a fit.
 
 Each stands beside two others: what the metric is without privacy on the same rows (0 for the gap, by definition), and
-for the trivial answer, that is with all coefficients 0. Generated data only: the numbers are not private.
+for the trivial answer, that is with all coefficients 0. Generated and public data only: the numbers are not private.
 
 A run's released iterates are public, and so are means of them. Where a method returns the mean of the last half of its
 iterates, the error after k rounds is that of the mean of the last half of the first k, which is what it would return.
@@ -22,10 +24,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.central.linear.hard_threshold import HardThresholding
 from dpdist.central.linear.linear_method import Problem
 from dpdist.central.linear.minimizer import Minimizer
 from dpdist.constraints import proximal
 from dpdist.errors import DataError
+from dpdist.figures.real_data import held_out
 from dpdist.jobs.job import Job, make_estimator
 from dpdist.jobs.planning import passes
 from dpdist.problems.catalog import PROBLEMS
@@ -36,29 +40,36 @@ Vector = NDArray[np.float64]
 MOST_POINTS = 40
 """Of a run: between them a curve is interpolated."""
 _TOLERANCE = 1e-12
+_ROUGH = 1e-3
+"""Of a point that a search only begins at."""
 _MOST_ITERATIONS = 20_000
+_SAME_SUPPORT = 200
+"""Steps after which the entries that hard thresholding keeps are taken for its choice."""
 
 
-def check(metric: str, job: Job) -> None:
-    """Refuse a job whose answers the metric cannot measure."""
+def check(metric: str, job: Job, *, real: bool = False) -> None:
+    """Refuse a job whose answers the metric cannot measure; ``real``: on data whose truth nobody knows."""
     model = make_estimator(job)
     if metric == "gap":
         _minimised(model)
-    else:
-        name = f"{job.method.id} ({job.estimator})"
-        PROBLEMS[job.data["generate"]].metric(model.answers, name, distance=metric == "distance")
+    elif metric != "speed":
+        name, problem = f"{job.method.id} ({job.estimator})", PROBLEMS[job.data["generate"]]
+        (held_out(problem) if real else problem).metric(model.answers, name, distance=metric == "distance")
 
 
 def metric_of(metric: str, generated: Generated, model: Any) -> Metric:
     """The metric for models such as ``model``, which has to be fitted."""
-    return Gap(generated, model) if metric == "gap" else generated.metric(model, distance=metric == "distance")
+    if metric != "gap":
+        return generated.metric(model, distance=metric == "distance")
+    sparse = _stated(generated, _minimised(model))[1] is not None
+    return SparseGap(generated, model) if sparse else Gap(generated, model)
 
 
 def kind(metric: str, generated: Generated, model: Any) -> str:
     """Two models of one kind are measured alike."""
     if metric == "gap":
-        problem = _stated(generated, model)
-        return repr((problem.loss, problem.penalty, problem.constraint, model.fit_intercept))
+        problem, n_kept = _stated(generated, model)
+        return repr((problem.loss, problem.penalty, problem.constraint, model.fit_intercept, n_kept))
     return type(generated.metric(model)).__name__
 
 
@@ -99,11 +110,12 @@ def _minimised(model: Any) -> Minimizer:
     return model
 
 
-def _stated(generated: Generated, model: Minimizer) -> Problem:
-    """What a fit of the model would minimise, with the penalty that its solver takes by default."""
+def _stated(generated: Generated, model: Minimizer) -> tuple[Problem, int | None]:
+    """What a fit of the model would minimise, with the penalty that its solver takes by default, and over how many
+    coefficients that are not 0 (None: over all)."""
     n_rows, n_features = generated.dataset.arrays["X"].shape
-    problem: Problem = model._method_for(n_rows, n_features).statement
-    return problem
+    method = model._method_for(n_rows, n_features)
+    return method.statement, method.n_kept if isinstance(method, HardThresholding) else None
 
 
 class Gap(Metric):
@@ -114,15 +126,18 @@ class Gap(Metric):
     def __init__(self, generated: Generated, model: Any) -> None:
         model = _minimised(model)
         rows = generated.dataset.read(0, generated.dataset.n_rows)
-        stated = _stated(generated, model)
+        stated, n_kept = _stated(generated, model)
         self._X, self._loss, self._penalty = np.asarray(rows["X"], dtype=np.float64), stated.loss, stated.penalty
         y, classes = rows["y"], model.get_params().get("classes")
         self._y = np.asarray(y if classes is None else np.where(y == classes[1], 1, -1), dtype=np.float64)
         prox = proximal(stated.proximal_penalty, model.constraint, self._X.shape[1])
-        self._least = self._objective(minimise(self._X, self._y, self._loss, prox))
+        best = minimise(self._X, self._y, self._loss, prox, _TOLERANCE if n_kept is None else _ROUGH)
+        if n_kept is not None:
+            best = sparse_minimum(self._X, self._y, self._loss, prox, n_kept, best, self._objective)
+        self._least = self._objective(best)
 
     def error(self, model: Any) -> float:
-        # below the accuracy of the minimum a gap means nothing
+        # below the accuracy of the minimum, or below the best that was found, a gap means nothing
         return max(self._objective(np.ravel(model.coef_)) - self._least, 1e-12)
 
     def trivial(self) -> float:
@@ -136,10 +151,18 @@ class Gap(Metric):
         return float(np.mean(self._loss.value(self._X @ w, self._y))) + penalty
 
 
-def minimise(X: Vector, y: Vector, loss: Any, prox: Callable[[Vector, float], Vector]) -> Vector:
+class SparseGap(Gap):
+    """The same for hard thresholding."""
+
+    what = "objective on the training rows minus the least that is found with as many coefficients"
+
+
+def minimise(
+    X: Vector, y: Vector, loss: Any, prox: Callable[[Vector, float], Vector], tolerance: float = _TOLERANCE
+) -> Vector:
     """The minimiser of mean loss plus what ``prox`` stands for, without privacy: accelerated steps with restarts.
 
-    Stops when a step moves by less than 1e-12 of the size of the point (O'Donoghue and Candes 2015).
+    Stops when a step moves by less than the tolerance, relative to the size of the point (O'Donoghue and Candes 2015).
 
     Examples
     --------
@@ -149,12 +172,7 @@ def minimise(X: Vector, y: Vector, loss: Any, prox: Callable[[Vector, float], Ve
     array([ 1., -2.])
     """
     n, d = X.shape
-    v: Vector = np.random.default_rng(0).standard_normal((d,))
-    for _ in range(50):  # the largest eigenvalue, from below; hence the 1.1
-        v = X.T @ (X @ v)
-        v = v / (np.linalg.norm(v) or 1.0)
-    steep = 1.1 * loss.curvature_bound * float(np.sum((X @ v) ** 2)) / n
-    step = 1 / steep if 0 < steep < math.inf else 1.0
+    step = _step(X, loss)
     x: Vector = np.zeros(d)
     z, t = x, 1.0
     for _ in range(_MOST_ITERATIONS):
@@ -164,6 +182,72 @@ def minimise(X: Vector, y: Vector, loss: Any, prox: Callable[[Vector, float], Ve
         before, t = t, (1 + math.sqrt(1 + 4 * t * t)) / 2
         z = following + (before - 1) / t * (following - x)
         moved, x = float(np.linalg.norm(following - x)), following
-        if moved <= _TOLERANCE * max(1.0, float(np.linalg.norm(x))):
+        if moved <= tolerance * max(1.0, float(np.linalg.norm(x))):
             break
     return x
+
+
+def sparse_minimum(
+    X: Vector,
+    y: Vector,
+    loss: Any,
+    prox: Callable[[Vector, float], Vector],
+    n_nonzero: int,
+    dense: Vector,
+    objective: Callable[[Vector], float],
+) -> Vector:
+    """The least objective that is found over vectors of ``n_nonzero`` entries, without privacy.
+
+    Gradient steps after which the largest entries are kept, from 0 and from the largest entries of ``dense``, until
+    the chosen ones stay the same for many steps; then the minimum over those that were chosen.
+
+    Examples
+    --------
+    >>> from dpdist.losses import by_name
+    >>> X, y, loss = np.eye(3), np.array([1.0, -2.0, 0.1]), by_name("squared")
+    >>> def objective(w):
+    ...     return float(np.sum((w - y) ** 2))
+    >>> sparse_minimum(X, y, loss, lambda v, step: v, 2, np.zeros(3), objective).round(9)
+    array([ 1., -2.,  0.])
+    """
+    n, d = X.shape
+    step, found, columns = _step(X, loss), [], np.asfortranarray(X)
+    for w in (np.zeros(d), _largest(dense, n_nonzero)):
+        same = 0
+        for _ in range(_MOST_ITERATIONS):
+            before, kept = w, np.flatnonzero(w)
+            slopes = loss.derivative(columns[:, kept] @ w[kept], y)
+            w = _largest(prox(w - step * (X.T @ slopes) / n, step), n_nonzero)
+            same = same + 1 if np.array_equal(w != 0, before != 0) else 0
+            if same >= _SAME_SUPPORT or np.array_equal(w, before):
+                break
+        chosen = np.flatnonzero(w)
+        full: Vector = np.zeros(d)
+        if len(chosen):
+
+            def restricted(v: Vector, size: float, chosen: Any = chosen) -> Vector:
+                wide: Vector = np.zeros(d)
+                wide[chosen] = v
+                return prox(wide, size)[chosen]
+
+            full[chosen] = minimise(X[:, chosen], y, loss, restricted)
+        found.append(full)
+    return min(found, key=objective)
+
+
+def _largest(w: Vector, n_nonzero: int) -> Vector:
+    kept: Vector = np.zeros_like(w)
+    chosen = np.argpartition(-np.abs(w), n_nonzero - 1)[:n_nonzero]
+    kept[chosen] = w[chosen]
+    return kept
+
+
+def _step(X: Vector, loss: Any) -> float:
+    """One over the smoothness of the mean loss."""
+    n, d = X.shape
+    v: Vector = np.random.default_rng(0).standard_normal((d,))
+    for _ in range(50):  # the largest eigenvalue, from below; hence the 1.1
+        v = X.T @ (X @ v)
+        v = v / (np.linalg.norm(v) or 1.0)
+    steep = 1.1 * loss.curvature_bound * float(np.sum((X @ v) ** 2)) / n
+    return 1 / steep if 0 < steep < math.inf else 1.0

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from importlib.metadata import version
@@ -23,9 +22,12 @@ import numpy as np
 
 from dpdist.engine.local_cluster import opened
 from dpdist.errors import DpdistError
+from dpdist.estimators.outlook import nobody_asks
+from dpdist.figures.bounds import BOUNDS
 from dpdist.figures.drawing import draw, need_matplotlib
 from dpdist.figures.figure import ALONG, Cell, Figure
 from dpdist.figures.measures import along, kind, metric_of
+from dpdist.figures.real_data import table
 from dpdist.jobs import job_data as inputs
 from dpdist.jobs.choosing import chosen_method
 from dpdist.jobs.job import Job, locating
@@ -46,6 +48,9 @@ COLUMNS: Mapping[str, str] = {
     "nonprivate_error": "double",
     "trivial_error": "double",
     "metric": "string",
+    "what": "string",
+    "bound": "string",
+    "table": "string",
     "epsilon": "double",
     "delta": "double",
     "accountant": "string",
@@ -59,7 +64,12 @@ COLUMNS: Mapping[str, str] = {
     "preset": "string",
     "dpdist": "string",
 }
-"""The columns of the Parquet file; ``error`` is the metric, ``final`` marks what a run returned (else: on the way)."""
+"""The columns of the Parquet file.
+
+``error`` is the metric, and ``what`` says it in words; ``final`` marks what a run returned (else: on the way);
+``bound`` names the curve of `dpdist.figures.bounds` that a row is a point of (empty: of a run); ``table`` is the stored
+table that was used (empty: generated rows).
+"""
 
 Tell = Callable[[int, int, Cell], None]
 
@@ -70,7 +80,7 @@ def run_figure(figure: Figure, output: str | os.PathLike[str], *, tell: Tell | N
     Parameters
     ----------
     figure : Figure
-        Of `dpdist.figures.figure.load_figure`.
+        Of `dpdist.figures.figure_file.load_figure`.
     output : path
         Directory for ``<id>.svg``, ``<id>.png``, ``<id>.parquet`` and the finished runs (``<id>.runs``).
     tell : callable, optional
@@ -85,22 +95,23 @@ def run_figure(figure: Figure, output: str | os.PathLike[str], *, tell: Tell | N
     place = Path(output)
     runs = place / f"{figure.id}.runs"
     runs.mkdir(parents=True, exist_ok=True)
-    names = [digest(cell.job, figure.metric) for cell in figure.cells]
+    names = [digest(cell.job, figure.metric, cell.table) for cell in figure.cells]
     results = {name: found for name in names if (found := _kept(runs / f"{name}.json")) is not None}
     for name, cell in zip(names, figure.cells, strict=True):
         if cell.seed == 0 and name not in results:  # before any run: whatever is wrong with a method's parameters
             _check(cell.job)
-    bench = Bench(figure.metric)
     # runs on the same data next to each other: it is generated once
-    order = sorted(range(len(names)), key=lambda i: (_data_key(figure.cells[i].job), i))
-    for done, index in enumerate(order):
-        name, cell = names[index], figure.cells[index]
-        if name not in results:
-            if tell is not None:
-                tell(done, len(order), cell)
-            results[name] = bench.run(cell.job)
-            _keep(runs / f"{name}.json", results[name])
+    order = sorted(range(len(names)), key=lambda i: (_data_key(figure.cells[i]), i))
+    with closing(Bench(figure)) as bench:
+        for done, index in enumerate(order):
+            name, cell = names[index], figure.cells[index]
+            if name not in results:
+                if tell is not None:
+                    tell(done, len(order), cell)
+                results[name] = bench.run(cell)
+                _keep(runs / f"{name}.json", results[name])
     rows = [row for name, cell in zip(names, figure.cells, strict=True) for row in _rows(figure, cell, results[name])]
+    rows += _bounds(figure)
     files = {kind: str(place / f"{figure.id}.{kind}") for kind in ("svg", "png", "parquet")}
     write_parquet(rows, figure, files["parquet"])
     draw(figure, rows, files["svg"], files["png"])
@@ -112,60 +123,86 @@ def run_figure(figure: Figure, output: str | os.PathLike[str], *, tell: Tell | N
         "preset": figure.preset,
         "seeds": figure.n_seeds,
         "metric": figure.metric,
+        "data": ", ".join(sorted({cell.table or "generated rows" for cell in figure.cells})),
         "files": files,
         "rows": summary(rows),
     }
 
 
-def digest(job: Job, metric: str) -> str:
+def digest(job: Job, metric: str, table: str | None = None) -> str:
     """A name for the result of a job: changes with everything that it depends on."""
-    asked = {key: value for key, value in job.asked.items() if key != "cluster"}
-    text = json.dumps([FORMAT, version("dpdist"), metric, asked], sort_keys=True)
+    asked = {key: value for key, value in job.asked.items() if key != "cluster" or metric == "speed"}
+    text = json.dumps([FORMAT, version("dpdist"), metric, asked, *([] if table is None else [table])], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 class Bench:
-    """Runs jobs; keeps the data of the last one, and what it was measured with."""
+    """Runs the jobs of a figure; keeps the data of the last one, what it was measured with, and its workers."""
 
-    def __init__(self, metric: str) -> None:
-        self._metric = metric
+    def __init__(self, figure: Figure) -> None:
+        self._metric, self._real = figure.metric, figure.real
         self._data: tuple[str, Generated] | None = None
         self._metrics: dict[str, tuple[Metric, float]] = {}
+        self._asked: Any = None
+        self._workers: Any = None
+        self._started = contextlib.ExitStack()
 
-    def run(self, job: Job) -> dict[str, Any]:
+    def close(self) -> None:
+        """Stop the workers."""
+        self._started.close()
+
+    def run(self, cell: Cell) -> dict[str, Any]:
         """The numbers of one run, as plain JSON."""
-        generated = self._generated(job)
-        began = time.perf_counter()
-        with warnings.catch_warnings(), closing(Ledger(":memory:")) as ledger, opened(job.cluster) as workers:
-            warnings.simplefilter("ignore")  # published settings take delta = 1/n; what holds is in the results
+        job, generated = cell.job, self._generated(cell)
+        if job.cluster != self._asked:
+            self._started.close()
+            self._asked, self._workers = job.cluster, self._started.enter_context(opened(job.cluster))
+        # published settings take delta = 1/n; what holds is in the results
+        with nobody_asks(), closing(Ledger(":memory:")) as ledger:
             size = inputs.size(job)
             model, _ = checked(job, size)
             method, _ = chosen_method(job, model, size)
-            model.set_params(ledger=ledger, cluster=workers)
+            model.set_params(ledger=ledger, cluster=self._workers)
             with locating(job):
+                if self._metric == "speed":  # once before, so that workers have compiled and hold their rows
+                    model.fit(generated.dataset, **inputs.beside(job, generated))
+                began = time.perf_counter()
                 model.fit(generated.dataset, **inputs.beside(job, generated))
-        seconds = time.perf_counter() - began
-        metric, nonprivate = self._measured(generated, model)
-        points = along(model) if not job.params.get("fit_intercept", True) else along(model)[-1:]
-        return {
+                seconds = time.perf_counter() - began
+        n, d = generated.dataset.arrays["X"].shape
+        result = {
             "asked": dict(job.asked),
             "method": method.id,
-            "points": [[n_passes, rounds, metric.error(each)] for n_passes, rounds, each in points],
-            "nonprivate_error": nonprivate,
-            "trivial_error": metric.trivial(),
-            "what": metric.what,
+            "n": n,
+            "d": d,
             "epsilon": model.guarantee_.epsilon,
             "delta": model.guarantee_.delta,
             "accountant": model.plan_.accountant,
             "seconds": round(seconds, 3),
         }
+        if self._metric == "speed":
+            end = along(model)[-1]
+            measured = {"points": [[*end[:2], n / seconds]], "nonprivate_error": None, "trivial_error": None}
+            return {**result, **measured, "what": f"users per second of a fit, on a machine of {os.cpu_count()} cores"}
+        metric, nonprivate = self._measured(generated, model)
+        points = along(model) if not job.params.get("fit_intercept", True) else along(model)[-1:]
+        return {
+            **result,
+            "points": [[n_passes, rounds, metric.error(each)] for n_passes, rounds, each in points],
+            "nonprivate_error": nonprivate,
+            "trivial_error": metric.trivial(),
+            "what": metric.what,
+        }
 
-    def _generated(self, job: Job) -> Generated:
-        key = _data_key(job)
+    def _generated(self, cell: Cell) -> Generated:
+        key = _data_key(cell)
         if self._data is None or self._data[0] != key:
             self._data = None  # the old one may go before the new one comes
             self._metrics.clear()
-            generated = inputs.load(job)[1]
+            if cell.table is not None:
+                generated: Generated | None = table(cell.job, cell.table, self._real, self._metric)
+            else:
+                generated = inputs.load(cell.job)[1]
             assert generated is not None
             self._data = key, generated
         return self._data[1]
@@ -183,7 +220,7 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What the runs returned, over the seeds: one row per panel, series, line and position."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        if row["final"]:
+        if row["final"] and not row["bound"]:
             groups.setdefault((row["panel"], row["series"], row["line"], row["x"]), []).append(row)
     return [
         {
@@ -195,8 +232,8 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "error": float(np.median([row["error"] for row in group])),
             "least": min(row["error"] for row in group),
             "largest": max(row["error"] for row in group),
-            "nonprivate_error": float(np.median([row["nonprivate_error"] for row in group])),
-            "trivial_error": float(np.median([row["trivial_error"] for row in group])),
+            "nonprivate_error": _median(group, "nonprivate_error"),
+            "trivial_error": _median(group, "trivial_error"),
             "epsilon": max(row["epsilon"] for row in group),
             "delta": max(row["delta"] for row in group),
             "accountant": group[0]["accountant"],
@@ -205,6 +242,11 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for (panel, series, line, x), group in groups.items()
     ]
+
+
+def _median(rows: list[dict[str, Any]], key: str) -> float | None:
+    """Over the seeds; None where it is not measured."""
+    return None if rows[0][key] is None else float(np.median([row[key] for row in rows]))
 
 
 def write_parquet(rows: list[dict[str, Any]], figure: Figure, path: str) -> None:
@@ -233,13 +275,16 @@ def _rows(figure: Figure, cell: Cell, result: dict[str, Any]) -> Iterator[dict[s
             "nonprivate_error": result["nonprivate_error"],
             "trivial_error": result["trivial_error"],
             "metric": figure.metric,
+            "what": result["what"],
+            "bound": "",
+            "table": cell.table or "",
             "epsilon": result["epsilon"],
             "delta": result["delta"],
             "accountant": result["accountant"],
             "method": result.get("method", job.method.id),  # runs of an earlier version do not say
             "estimator": job.estimator,
-            "n": job.data["n"],
-            "d": job.data["d"],
+            "n": result.get("n", job.data["n"]),  # a table may have fewer; runs of an earlier version do not say
+            "d": result.get("d", job.data["d"]),
             "rounds": rounds,
             "passes": passes,
             "final": index == len(points) - 1,
@@ -248,18 +293,51 @@ def _rows(figure: Figure, cell: Cell, result: dict[str, Any]) -> Iterator[dict[s
         }
 
 
+def _bounds(figure: Figure) -> list[dict[str, Any]]:
+    """Points of the curves beside the runs, at the same positions."""
+    rows = []
+    for index, panel in enumerate(figure.panels):
+        at: dict[Any, Job] = {}
+        for cell in figure.cells:
+            if cell.panel == index:
+                at.setdefault(cell.x, cell.job)
+        for label, name in panel.bounds:
+            rows += [
+                {
+                    **dict.fromkeys(COLUMNS),
+                    "panel": panel.name,
+                    "series": label,
+                    "line": "",
+                    "x_name": panel.x,
+                    "x": _number(x),
+                    "error": BOUNDS[name](job),
+                    "metric": figure.metric,
+                    "bound": name,
+                    "table": "",
+                    "epsilon": job.epsilon,
+                    "delta": job.delta,
+                    "n": job.data["n"],
+                    "d": job.data["d"],
+                    "final": True,
+                    "preset": figure.preset,
+                    "dpdist": version("dpdist"),
+                }
+                for x, job in at.items()
+            ]
+    return rows
+
+
 def _number(x: Any) -> float | None:
     return float(x) if isinstance(x, int | float) and not isinstance(x, bool) else None
 
 
 def _check(job: Job) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with nobody_asks():
         checked(job, inputs.size(job))
 
 
-def _data_key(job: Job) -> str:
-    return json.dumps(job.asked["data"], sort_keys=True)
+def _data_key(cell: Cell) -> str:
+    return json.dumps([cell.job.asked["data"], cell.table], sort_keys=True)
 
 
 def _kept(path: Path) -> dict[str, Any] | None:

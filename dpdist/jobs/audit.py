@@ -12,7 +12,6 @@ tests.)
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
@@ -21,6 +20,7 @@ import numpy as np
 
 from dpdist.data import Dataset
 from dpdist.errors import DpdistError
+from dpdist.estimators.outlook import nobody_asks
 from dpdist.jobs import job_data as inputs
 from dpdist.jobs.choosing import chosen_method
 from dpdist.jobs.job import Job, locating, make_estimator
@@ -61,7 +61,7 @@ def audit_job(
     if n_runs < 50:
         raise DpdistError(f"{n_runs} runs can show nothing: take at least 50, better several hundred")
     kept = job.params.get("n_nonzero") or getattr(job.params.get("solver"), "n_nonzero", None) or 0
-    width = max(4, int(kept) + 2)
+    width = len(job.params.get("start") or ()) or max(4, int(kept) + 2)  # a start is of so many columns
     pairs = _fresh(job).worst_neighbours(n_rows, width)
     claimed, done, total = None, 0, 2 * (N_TRIALS * len(pairs) + N_LEARN + n_runs)
 
@@ -131,8 +131,7 @@ def _dataset(arrays: Mapping[str, Any]) -> Dataset:
 
 def _fit(job: Job, dataset: Dataset) -> Any:
     model = _fresh(job)
-    with warnings.catch_warnings(), closing(Ledger(":memory:")) as ledger, locating(job):
-        warnings.simplefilter("ignore")  # few rows for the delta, on purpose
+    with nobody_asks(), closing(Ledger(":memory:")) as ledger, locating(job):  # few rows for the delta, on purpose
         return model.set_params(ledger=ledger, cluster="threads").fit(dataset)
 
 

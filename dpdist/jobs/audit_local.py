@@ -34,19 +34,21 @@ def audit_reports(job: Job, *, n_runs: int, tell: Callable[[int, int], None] | N
     size = inputs.to_be_written(int(job.data.get("n", 10**5)), width)
     protocol, pairs = model.protocol(size.n_rows, width), model.worst_neighbours(size.n_rows, width)
     method, _ = chosen_method(job, model, size)
+    state = model.first_point(width)
     done, total = 0, n_runs * (TRIALS_PER_RUN * len(pairs) + LEARN_PER_RUN + PER_RUN)
 
     def run(pair: Pair, n: int) -> tuple[Vectors, Vectors]:
         nonlocal done
-        drawn = _drawn(protocol, pair[0], width, n), _drawn(protocol, pair[1], width, n)
+        drawn = _drawn(protocol, pair[0], state, n), _drawn(protocol, pair[1], state, n)
         done += n
         if tell is not None:
             tell(done, total)
         return drawn
 
     def more_scores(pair: Pair) -> Iterator[Score]:
-        if not isinstance(protocol.statistic, Leveled):
-            yield _along(protocol, pair, width)
+        # single answers are told apart by what is learnt: their reports are no vectors in the space of the values
+        if not isinstance(protocol.statistic, Leveled) and protocol.statistic.domain != "answers":
+            yield _along(protocol, pair, state)
 
     claim = Claim(
         protocol.randomiser.epsilon,
@@ -63,22 +65,23 @@ def audit_reports(job: Job, *, n_runs: int, tell: Callable[[int, int], None] | N
         n_at_once=AT_ONCE_PER_RUN * n_runs,
         more_scores=more_scores,
     )
-    return record(job, method, claim, found, rows=1, features=width)
+    about = {"what": protocol.protects.what, "parts": protocol.protects.per_row}
+    return record(job, method, claim, found, rows=1, features=width) | {"protects": about}
 
 
-def _along(protocol: LocalProtocol, pair: Pair, width: int) -> Score:
+def _along(protocol: LocalProtocol, pair: Pair, state: Vectors) -> Score:
     """How far a report lies in the direction from one record's value to the other's."""
-    one, other = (protocol.statistic.values(records, np.zeros(width)) for records in pair)
+    one, other = (protocol.statistic.values(records, state) for records in pair)
     if protocol.statistic.domain == "category":
         one, other = (np.eye(protocol.statistic.size)[values] * (values >= 0)[:, None] for values in (one, other))
     direction = (one - other)[0]
     return lambda outputs: outputs[:, : len(direction)] @ direction[: outputs.shape[1]]
 
 
-def _drawn(protocol: LocalProtocol, records: Arrays, width: int, n_users: int) -> Vectors:
+def _drawn(protocol: LocalProtocol, records: Arrays, state: Vectors, n_users: int) -> Vectors:
     """What each of many users with the same record adds to the sum, after the reported vector where that is another."""
     block = {name: np.repeat(values, n_users, axis=0) for name, values in records.items()}
-    reports = protocol.randomise(block, SystemDraws(), np.zeros(width))
+    reports = protocol.randomise(block, SystemDraws(), state)
     added = np.stack([protocol.randomiser.accumulate(reports[i : i + 1]) for i in range(n_users)])
     if reports.shape == (n_users, protocol.statistic.size) != added.shape:
         added = np.hstack([reports, added])

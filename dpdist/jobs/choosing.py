@@ -26,7 +26,7 @@ def chosen_method(job: Job, model: Any, size: Size) -> tuple[RegisteredMethod, s
         method
         for method in METHODS.values()
         if job.estimator in method.estimators
-        and (method.guarantee == "epsilon") == pure
+        and method.guarantee in ("either", "epsilon" if pure else "(epsilon, delta)")
         and _fixes(method, decided, model)
     ]
     if not fitting:

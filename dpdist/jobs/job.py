@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpdist.data.stores import shown as without_secrets
+from dpdist.jobs.following import Following, check_judged
 from dpdist.jobs.kinds import Reader, parameters_of, shown
 from dpdist.jobs.method_parameters import fixed_parameters
 from dpdist.jobs.registry import AUTO, RegisteredMethod, estimator_class
@@ -45,6 +46,8 @@ class Job:
         ``storage_options``.
     params : mapping
         Parameters of the estimator, losses and penalties as objects.
+    then : tuple of Following
+        What is made of the released second moment.
     epsilon, delta : float
     ledger, journal, output : str or None
     cluster : str, mapping or None
@@ -62,6 +65,7 @@ class Job:
     estimator: str
     data: Mapping[str, Any] = field(repr=False)  # may hold secrets
     params: Mapping[str, Any]
+    then: tuple[Following, ...]
     epsilon: float
     delta: float
     ledger: str | None
@@ -110,18 +114,20 @@ def job_of(root: Entry, source: str, problems: list[Problem]) -> Job:
     method = sections.method()
     estimator = sections.estimator(method)
     data, params, (epsilon, delta) = sections.data(), sections.params(method, estimator), sections.budget(method)
+    then = sections.then(method, estimator)
     ledger, journal, output = (sections.store(name) for name in ("ledger", "journal", "output"))
     cluster = sections.cluster()
     if method is not None and method.id == AUTO:
         problems += _public_rows(root, data)
     if problems or method is None or estimator is None:
         raise JobError(source, sorted(problems, key=_line))
-    written = root.value.get("params")
+    written, following = root.value.get("params"), root.value.get("then")
     asked = {
         "method": method.id,
         "estimator": estimator,
         "data": _masked(data),
         "params": _plain(written.plain() or {}) if written else {},
+        **({"then": {name: params or {} for name, params in _plain(following.plain()).items()}} if then else {}),
         "budget": {"epsilon": epsilon, "delta": delta},
         "ledger": ledger,
         "journal": journal,
@@ -130,11 +136,25 @@ def job_of(root: Entry, source: str, problems: list[Problem]) -> Job:
     }
     locations = dict(_locations(root, ""))
     job = Job(
-        method, estimator, data, params, epsilon, delta, ledger, journal, cluster, output, asked, source, locations
+        method,
+        estimator,
+        data,
+        params,
+        then,
+        epsilon,
+        delta,
+        ledger,
+        journal,
+        cluster,
+        output,
+        asked,
+        source,
+        locations,
     )
     if "generate" in data:
         with locating(job):
             PROBLEMS[data["generate"]].check(make_estimator(job), data, f"{method.id} ({estimator})")
+        check_judged(job, PROBLEMS[data["generate"]])
     return job
 
 

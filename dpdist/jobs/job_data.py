@@ -47,6 +47,8 @@ class Size:
         Whether the store answers late.
     ledger : Head or None
         Where the ledger stood that limits the dataset, as far as the dataset remembers one.
+    unit : str
+        Of data that does not exist yet.
     """
 
     n_rows: int
@@ -58,6 +60,7 @@ class Size:
     schema: Schema | None = None
     remote: bool = False
     ledger: Head | None = None
+    unit: str = ROWS.name
 
     @property
     def account(self) -> str | None:
@@ -68,7 +71,7 @@ class Size:
     @property
     def units(self) -> Units:
         """Whose data one neighbour differs in."""
-        return ROWS if self.schema is None else self.schema.units
+        return Units(self.unit) if self.schema is None else self.schema.units
 
 
 def is_there(job: Job) -> bool:
@@ -143,7 +146,8 @@ def size(job: Job) -> Size:
         n, d = values["n"], values["d"]
         row = d * np.dtype(values["dtype"]).itemsize + _LABEL_BYTES
         in_memory, name = values["store"] is None, problem.dataset_id(job.data)
-        return Size(n, d, n * row, min(n * row, _PARTITION_BYTES), in_memory, name)
+        unit = values.get("unit", "row")
+        return Size(n, d, n * row, min(n * row, _PARTITION_BYTES), in_memory, name, unit=unit)
     dataset, named = _open_read_only(job)
     if "X" not in dataset.arrays:
         raise DataError(

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpdist.errors import DpdistError
+from dpdist.jobs.following import made_of_moments, releases_moments
 from dpdist.jobs.kinds import OBJECTS, Kind, classes, kind_of, object_of, parameters_of
 from dpdist.jobs.method_parameters import offers
 from dpdist.jobs.registry import (
@@ -69,6 +70,7 @@ def _fill_in(job: dict[str, Any]) -> None:
         for name in ESTIMATORS
     ]
     job["allOf"] += [_method(method) for method in METHODS.values()]
+    job["allOf"].append(_then())
     job["allOf"].append({"if": _says("method", [AUTO]), "then": _automatic()})
 
 
@@ -83,13 +85,17 @@ def _automatic() -> dict[str, Any]:
 
 def _method(method: RegisteredMethod) -> dict[str, Any]:
     """Its estimators, the parameters it fixes, and whether it needs a delta."""
-    pure = method.guarantee == "epsilon"
     number = {"$ref": "#/$defs/number"}
-    delta = {"anyOf": [{"const": 0}, {"type": "null"}]} if pure else {**number, "exclusiveMinimum": 0}
+    none = {"anyOf": [{"const": 0}, {"type": "null"}]}
+    budgets: dict[str, dict[str, Any]] = {
+        "epsilon": {"properties": {"delta": none}},
+        "(epsilon, delta)": {"properties": {"delta": {**number, "exclusiveMinimum": 0}}, "required": ["delta"]},
+        "either": {},
+    }
     properties = {
         "estimator": {"enum": [*method.estimators, None]},
         "params": _fixed(method),
-        "budget": {"properties": {"delta": delta}, **({} if pure else {"required": ["delta"]})},
+        "budget": budgets[method.guarantee],
     }
     default = {"params": {"$ref": f"#/$defs/params-{method.estimators[0]}"}}
     estimators = [
@@ -98,6 +104,32 @@ def _method(method: RegisteredMethod) -> dict[str, Any]:
     ]
     names = [method.id, *method.aliases]
     return {"if": _says("method", names), "then": {"properties": properties, "anyOf": estimators}}
+
+
+def _then() -> dict[str, Any]:
+    """What may follow an estimator that releases second moments, and that nothing may follow another one."""
+    rules, moments = [], []
+    for estimator in filter(releases_moments, ESTIMATORS):
+        methods = [method for method in METHODS.values() if method.estimators[0] == estimator]
+        ids = [name for method in methods for name in (method.id, *method.aliases)]
+        moments.append({"anyOf": [_says("method", ids), _says("estimator", [estimator])]})
+        known = made_of_moments(methods[0].trust)
+        may = {
+            "properties": {name: _following(method) for name, method in known.items()},
+            "additionalProperties": False,
+        }
+        rules.append({"if": moments[-1], "then": {"properties": {"then": may}}})
+    nothing = {"properties": {"then": {"maxProperties": 0}}}
+    rules.append({"if": {"not": {"anyOf": moments}}, "then": nothing})
+    return {"allOf": rules}
+
+
+def _following(method: RegisteredMethod) -> dict[str, Any]:
+    """Its parameters, without those of the release."""
+    cls: Any = estimator_class(method.estimators[0])
+    values = {**_params(method.estimators[0]), "additionalProperties": False}
+    values["properties"] = {name: value for name, value in values["properties"].items() if name in cls.of_answer}
+    return {"allOf": [values, _fixed(method)]}
 
 
 def _fixed(method: RegisteredMethod) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from typing import Any
 from dpdist.data import Units
 from dpdist.data.folds import split_slots
 from dpdist.engine.checks import check_plannable
-from dpdist.engine.coordinator import RESIDENT_SHARE
+from dpdist.engine.coordinator import stay
 from dpdist.engine.local_cluster import capacity
 from dpdist.engine.shards import streamed_bytes
 from dpdist.errors import BudgetExceeded, Forgotten
 from dpdist.jobs import job_data as inputs
 from dpdist.jobs.account import ledger_path, shown_limit, spent
 from dpdist.jobs.choosing import chosen_method
+from dpdist.jobs.following import foresee
 from dpdist.jobs.job import Job, locating, make_estimator
 from dpdist.jobs.job_data import Size
 from dpdist.jobs.scale import suggestion
@@ -51,7 +52,7 @@ def plan_job(job: Job, *, n_rows: int | None = None, n_features: int | None = No
         a formula, else None) the error to expect, and what it would take, ``scale`` how to cut the data and how many
         workers are worth it (`dpdist.jobs.scale`).
     """
-    size = _size(job, n_rows, n_features)
+    size = size_of(job, n_rows, n_features)
     record, plan = _planned(job, size)
     shown = _shown(job, size, plan)
     there = None if shown.schema is None else shown.partition_bytes
@@ -61,9 +62,19 @@ def plan_job(job: Job, *, n_rows: int | None = None, n_features: int | None = No
 
 def dry_run_job(job: Job, *, cluster: Any = None) -> dict[str, Any]:
     """`plan_job`, and what the ledger would say and how much memory a worker needs; ``cluster`` as in a job."""
-    size = _size(job, None, None)
+    size = size_of(job, None, None)
     record, plan = _planned(job, size)
-    return {**record, "memory": memory(_shown(job, size, plan), *capacity(cluster)), "budget": account(job, size, plan)}
+    held = memory(_shown(job, size, plan), _grows(job, size), *capacity(cluster))
+    return {**record, "memory": held, "budget": account(job, size, plan)}
+
+
+def _grows(job: Job, size: Size) -> float:
+    """How many times larger rows are as a fit keeps them; 1 for data that does not exist yet, which is float64."""
+    arrays = {} if size.schema is None else size.schema.arrays
+    model = make_estimator(job)
+    if not set(arrays) >= ({"X", "y"} if model.labelled else {"X"}):
+        return 1.0
+    return float(model.kept_row_bytes(arrays) / sum(spec.row_bytes for spec in arrays.values()))
 
 
 def _shown(job: Job, size: Size, plan: Plan) -> Size:
@@ -77,7 +88,8 @@ def checked(job: Job, size: Size) -> tuple[Any, Plan]:
         model = make_estimator(job)
         plan = model.plan(size.n_rows, size.n_features, **_of_units(size))
     for item in plan.items:
-        check_plannable(item, size.units)
+        check_plannable(item, size.units, plan.neighbours)
+    foresee(job, model, size.n_rows, size.n_features, **_of_units(size))
     return model, plan
 
 
@@ -93,10 +105,14 @@ def passes(plan: Plan, names: Sequence[str]) -> float:
     return float(round(sum(asked), 9))
 
 
-def memory(size: Size, n_threads: int, workers_memory: float) -> dict[str, Any]:
-    """Whether the rows stay in the workers' memory or are read again every round, and bytes of rows per thread."""
-    resident = size.in_memory or size.nbytes <= RESIDENT_SHARE * workers_memory
-    held = size.nbytes / n_threads if resident else streamed_bytes(size.partition_bytes, size.remote)
+def memory(size: Size, grows: float, n_threads: int, workers_memory: float) -> dict[str, Any]:
+    """Whether the rows stay in the workers' memory or are read again every round, and bytes of rows per thread.
+
+    ``grows`` says how many times larger than the stored ones prepared rows are.
+    """
+    kept = round(size.nbytes * grows)
+    resident = stay(kept, size.nbytes if size.in_memory else 0, workers_memory)
+    held = kept / n_threads if resident else streamed_bytes(size.partition_bytes, size.remote) * max(1.0, grows)
     return {
         "worker_threads": n_threads,
         "workers_bytes": int(workers_memory),
@@ -159,6 +175,7 @@ def _planned(job: Job, size: Size) -> tuple[dict[str, Any], Plan]:
         "releases": plan.n_releases,
         "passes": passes(plan, names),
         "outlook": asdict(model.outlook(size.n_rows, size.n_features, **_of_units(size))),
+        "then": foresee(job, model, size.n_rows, size.n_features, **_of_units(size)),
     }
     return record, plan
 
@@ -192,7 +209,8 @@ def _lines_of_reports(model: Any, plan: Plan, size: Size) -> list[dict[str, Any]
     return lines
 
 
-def _size(job: Job, n_rows: int | None, n_features: int | None) -> Size:
+def size_of(job: Job, n_rows: int | None, n_features: int | None) -> Size:
+    """The size of a job's data, but for the numbers that are given; with both of them the data need not exist."""
     if n_rows is not None and n_features is not None and not inputs.is_there(job):
         return inputs.to_be_written(n_rows, n_features)
     found = inputs.size(job)

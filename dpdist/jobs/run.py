@@ -22,9 +22,11 @@ from dpdist.data import Dataset
 from dpdist.engine.local_cluster import opened
 from dpdist.engine.security import is_remote
 from dpdist.errors import DpdistError, LedgerError
+from dpdist.estimators.inference import record_of
 from dpdist.jobs import job_data as inputs
 from dpdist.jobs.account import before_and_after, is_charged, is_unused, ledger_path, open_ledger, recorded
 from dpdist.jobs.choosing import chosen_method
+from dpdist.jobs.following import follow
 from dpdist.jobs.job import Job
 from dpdist.jobs.planning import checked, dry_run_job, passes
 from dpdist.patience import hurried
@@ -89,7 +91,8 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
             # a run of an earlier version that was complete has told nobody
             receipt = ledger.receipt(run_id)
             stood = ledger.head() if place is None or place.head is None else place.head
-        arrays = released_arrays(job, model)
+        then, made = follow(job, model, generated)
+        arrays = {**released_arrays(job, model), **{name: np.asarray(value) for name, value in made.items()}}
         record = {
             "format": FORMAT,
             **head,
@@ -107,6 +110,8 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
             "plan": {"accountant": model.plan_.accountant, "items": model.plan_.describe()},
             "releases": [_release(release, model.guarantee_.model) for release in model.releases_],
             "metrics": None if generated is None else generated.metrics(model),
+            "inference": record_of(model),
+            "then": then,
             "budget": {**head["budget"], **account, "head": stood.to_dict(), "receipt": receipt},
             "released": {
                 "path": None if place is None else ARRAYS,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpdist.engine.addresses import ADDRESS
 from dpdist.errors import BudgetError, DataError
+from dpdist.jobs.following import Following, made_of_moments, releases_moments
 from dpdist.jobs.kinds import Kind, Reader, kind_of, shown
 from dpdist.jobs.method_parameters import belongs, free_parameters, offers
 from dpdist.jobs.registry import (
@@ -35,7 +36,7 @@ from dpdist.problems.catalog import PROBLEMS, readers
 if TYPE_CHECKING:
     pass
 
-KEYS = ("method", "estimator", "data", "params", "budget", "ledger", "journal", "cluster", "output", "version")
+KEYS = ("method", "estimator", "data", "params", "then", "budget", "ledger", "journal", "cluster", "output", "version")
 STORED_KEYS = ("path", "arrays", "id", "account", "public", "storage_options")
 CLUSTER_KEYS: Mapping[str, Any] = {"workers": None, "threads_per_worker": 1, "memory_limit": "auto"}
 """Keys of a local cluster with their defaults; ``workers`` has to be given."""
@@ -160,12 +161,48 @@ class Sections:
                 self.add(f"params.{name}", where, f"missing; {method.id if method else ''} needs it")
         if section is None or method is None or estimator is None:
             return {}
+        return self._parameters(section, "params", method, estimator)
+
+    def then(self, method: RegisteredMethod | None, estimator: str | None) -> tuple[Following, ...]:
+        """What is made of the released second moment."""
+        section = self._section("then")
+        if section is None or method is None or estimator is None or not section.value:
+            return ()
+        if not releases_moments(estimator):
+            text = f"{estimator} releases no second moment, of which more could be made; write method: m2-goe"
+            return self.add("then", section.where, text) or ()
+        known, found = made_of_moments(method.trust), []
+        for name, entry in section.value.items():
+            key = f"then.{name}"
+            if name not in known:
+                text = f"no method of this name makes anything of this second moment; {nearest(name, known)}"
+                self.add(key, entry.where, text)
+            elif entry.value is not None and not isinstance(entry.value, dict):
+                self.add(key, entry.where, f"expected keys with values, got {shown(entry.value)}")
+            else:
+                of_answer = estimator_class(known[name].estimators[0]).of_answer  # type: ignore[attr-defined]
+                params = Entry({}, entry.where) if entry.value is None else entry
+                values = self._parameters(params, key, known[name], known[name].estimators[0], of_answer)
+                found.append(Following(known[name], values))
+        return tuple(found)
+
+    def _parameters(
+        self,
+        section: Entry,
+        prefix: str,
+        method: RegisteredMethod,
+        estimator: str,
+        only: Iterable[str] | None = None,
+    ) -> dict[str, Any]:
+        """Parameters of an estimator (``only`` these), with objects made."""
         kinds, objects = free_parameters(method, estimator), offers(estimator_class(estimator), method)
         values = {}
         for name, entry in section.value.items():
-            key = f"params.{name}"
+            key = f"{prefix}.{name}"
             if name in OWNED_BY_OTHER_KEYS:
-                self.add(key, entry.where, f"not a key of params: {OWNED_BY_OTHER_KEYS[name]} sets it")
+                self.add(key, entry.where, f"not a key of {prefix}: {OWNED_BY_OTHER_KEYS[name]} sets it")
+            elif only is not None and name in kinds and name not in only:
+                self.add(key, entry.where, f"it is of the release, and params.{name} sets it; leave it out")
             elif name in objects and entry.value is not None and not entry.refused:
                 fixed = method.parameters.get(name)
                 if fixed == "auto" or (fixed is not None and isinstance(entry.value, str)):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import math
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -44,6 +45,7 @@ from dpdist.losses import Loss
 
 MAX_ROWS = 2**31  # int64 holds the totals of fewer rows of at most 2**32 units
 BLOCK_BYTES = 9600  # of rows in a block: two thirds of the first-level cache are left for what is fetched ahead
+_LINE = 16  # numbers in two lines of the caches
 AHEAD = 3  # blocks between the rows at hand and those that are fetched into the second-level cache
 
 
@@ -121,6 +123,25 @@ def differentiate(rows, X, y, weights, n, ahead):  # type: ignore[no-untyped-def
 
 
 @inlined_kernel
+def weigh(rows, n, limit):  # type: ignore[no-untyped-def]
+    """After `differentiate` without a limit: rows longer than ``limit`` count by the square of its ratio to their norm.
+
+    Their margins stay as they are, so that derivatives are those of one weighted loss.
+    """
+    work = rows.work
+    for k in range(n):
+        norm2 = work[NORM2 + k]
+        if (norm2 >= NORM2_LOW) & (norm2 <= NORM2_HIGH):
+            if norm2 > limit * limit:
+                work[DERIVATIVE + k] *= limit * limit / norm2
+        else:
+            scale, size = scale_row(rows.X, rows.places[k], rows.z)
+            if size > 0.0:
+                ratio = min(1.0, limit / scale / size)
+                work[DERIVATIVE + k] *= ratio * ratio
+
+
+@inlined_kernel
 def set_aside(rows, X, n, add_rare, terms):  # type: ignore[no-untyped-def]
     """Add the rare rows of a block one by one, and close the gaps in index and units; how many other rows there are.
 
@@ -195,18 +216,18 @@ def rows_of(
     n = index.size if gather else len(X)
     if max(n, len(X)) >= MAX_ROWS:
         raise DataError(f"a call takes fewer than 2**31 rows, got {len(X)}; split the rows")
-    work = aligned(WORK_SIZE)
     address = loss.second_block_address() if second else loss.block_address()
-    block, failures = min(256, max(8, BLOCK_BYTES // (d * X.itemsize) // 8 * 8)), list[BaseException]()
+    block = min(256, max(8, BLOCK_BYTES // (d * X.itemsize) // 8 * 8)) if address else MOST_ROWS
+    block, width, failures = min(block, most), padded_size(d), list[BaseException]()
+    weights, totals, z, places, work = scratch(width, width, d, block, WORK_SIZE)
     if not address:
-        function, block = loss.second_derivative if second else loss.derivative, MOST_ROWS
+        function = loss.second_derivative if second else loss.derivative
         called = _BLOCK(lambda u, y, params, out, n: _differentiate_in_numpy(function, work, n, failures))
         address = ctypes.cast(called, ctypes.c_void_p).value or 0
-    block = min(block, most)
     yield Rows(
-        _writable(X), _writable(y), padded(w, d, intercept, "w"), _writable(index), gather, n, block, address,
-        loss.params, loss.labels == "real", row_norm * (1 - kappa(d + 1)), intercept, work,
-        aligned(block).view(np.int64), aligned(d), aligned(-(-d // LANES) * LANES + 1),
+        _writable(X), _writable(y), padded(w, d, intercept, "w", weights), _writable(index), gather, n, block, address,
+        loss.params, loss.labels == "real", row_norm * (1 - kappa(d + 1)), intercept, work, places.view(np.int64), z,
+        totals,
     )  # fmt: skip
     if failures:
         raise failures[0]
@@ -226,14 +247,18 @@ def _differentiate_in_numpy(function: Any, work: NDArray[np.float64], n: int, fa
             failures.append(failure)
 
 
-def padded(w: ArrayLike, d: int, intercept: float, name: str) -> NDArray[np.float64]:
-    """A parameter in whole vectors, and the weight of the constant feature."""
+def padded_size(d: int) -> int:
+    """Of d numbers in whole vectors, and one for the constant feature."""
+    return -(-d // LANES) * LANES + 1
+
+
+def padded(w: ArrayLike, d: int, intercept: float, name: str, zeros: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A parameter in whole vectors, and the weight of the constant feature, written to `zeros` of `padded_size`."""
     w = np.asarray(w, dtype=np.float64)
     if w.shape != (d + (intercept > 0),) or not np.isfinite(w).all():
         raise ValueError(f"{name} must be {d + (intercept > 0)} finite numbers, got shape {w.shape}")
-    weights = aligned(-(-d // LANES) * LANES + 1)
-    weights[:d], weights[-1] = w[:d], w[d] if intercept > 0 else 0.0
-    return weights
+    zeros[:d], zeros[-1] = w[:d], w[d] if intercept > 0 else 0.0
+    return zeros
 
 
 def _matrix(X: ArrayLike) -> NDArray[Any]:
@@ -245,10 +270,15 @@ def _matrix(X: ArrayLike) -> NDArray[Any]:
 
 def aligned(size: int) -> NDArray[np.float64]:
     """Zeros that start on a cache line and share none with other arrays (two lines are fetched together)."""
-    line = 16
-    buffer = np.zeros(size + 2 * line)
-    start = -buffer.ctypes.data // 8 % line
-    return buffer[start : start + size]
+    return scratch(size)[0]
+
+
+def scratch(*sizes: int) -> list[NDArray[np.float64]]:
+    """Several such arrays; one allocation, because of small partitions each costs as much as the sums of 30 rows."""
+    ends = list(itertools.accumulate(-(-size // _LINE) * _LINE for size in sizes))
+    buffer = np.zeros(ends[-1] + 2 * _LINE)
+    start = -buffer.ctypes.data // 8 % _LINE
+    return [buffer[start + first : start + first + size] for first, size in zip([0, *ends], sizes, strict=False)]
 
 
 def _writable(a: NDArray[Any]) -> NDArray[Any]:

@@ -15,6 +15,8 @@ def copies_gradient(
 ) -> None:
     """Adds up ``(sum_k p_k t_k) z_0 - (sum_k q_k t_k) z_y`` of all users, in units and each within ``+-limit``.
 
+    Without q there is no ``z_y``, and no second part.
+
     ``t_k`` is the product of k factors ``<w, z_i>``, whose copies occur in no other factor, so that its mean is
     ``<w, x>^k``.
 
@@ -24,9 +26,9 @@ def copies_gradient(
         z_0, the copies ``z_1, ..., z_K``, and z_y, of d numbers each; ``K = degree (degree + 1) / 2``.
     w : ndarray of shape (d,)
     partition, natural : ndarray of shape (degree + 1,)
-        p and q.
+        p and q; q may be empty.
     scales : ndarray of shape (3,)
-        What a unit of z_0, of a copy and of z_y stands for.
+        What a unit of z_0, of a copy and of z_y (if there is one) stands for.
     unit, limit : float
     total : ndarray of int64, shape (d,)
         Written.
@@ -34,9 +36,10 @@ def copies_gradient(
     d = len(w)
     degree = len(partition) - 1
     last = (degree * (degree + 1) // 2 + 1) * d
+    labelled = len(natural) > 0
     for i in range(len(reports)):
         first = partition[0]
-        second = natural[0]
+        second = natural[0] if labelled else 0.0
         at = d
         for k in range(1, degree + 1):
             power = 1.0
@@ -47,9 +50,14 @@ def copies_gradient(
                 power *= product * scales[1]
                 at += d
             first += partition[k] * power
-            second += natural[k] * power
+            if labelled:
+                second += natural[k] * power
         first *= scales[0] / unit
-        second *= scales[2] / unit
+        if labelled:
+            second *= scales[2] / unit
         for j in range(d):
-            value = np.rint(first * reports[i, j] - second * reports[i, last + j])
+            value = first * reports[i, j]
+            if labelled:
+                value -= second * reports[i, last + j]
+            value = np.rint(value)
             total[j] += np.int64(min(max(value, -limit), limit))

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.kernels.block_pass import aligned, differentiate, each_block, padded, rows_of
+from dpdist.kernels.block_pass import aligned, differentiate, each_block, padded, padded_size, rows_of
 from dpdist.kernels.block_steps import DERIVATIVE
 from dpdist.kernels.clip import check_bound, kappa
 from dpdist.kernels.compiled import inlined_kernel, kernel
@@ -121,6 +121,6 @@ def glm_difference(
         d = a.X.shape[1]
         result = np.zeros(d + 1, dtype=np.int64)
         clip = Clip(DERIVATIVE_CAP, True, clip_norm * (1 - kappa(d + 1)), 1.0 / grid)
-        parameters = np.stack([padded(v, d, a.intercept, "v"), a.weights])
+        parameters = np.stack([padded(v, d, a.intercept, "v", np.zeros(padded_size(d))), a.weights])
         _fused(a, Difference(parameters, aligned(a.block), clip), result)
     return result[: d + (a.intercept > 0)]

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpdist.kernels.block_pass import differentiate, each_block, rows_of, set_aside
+from dpdist.kernels.block_pass import differentiate, each_block, rows_of, set_aside, weigh
 from dpdist.kernels.block_steps import UNITS, add_truncated, row_units
 from dpdist.kernels.clip import check_bound, kappa
 from dpdist.kernels.compiled import inlined_kernel, kernel
@@ -43,6 +43,7 @@ class Clip(NamedTuple):
     by_norm: bool  # unless that bounds every contribution, it is clipped by the norm as well
     clip_limit: float
     per_grid: float
+    longest: float = math.inf  # longer rows are weighed down, margins unchanged
 
 
 @inlined_kernel
@@ -83,6 +84,8 @@ def flush(totals, result):  # type: ignore[no-untyped-def]
 @inlined_kernel
 def _step(rows, start, n, ahead, clip, result):  # type: ignore[no-untyped-def]
     rare = differentiate(rows, rows.X, rows.y, rows.weights, n, ahead)
+    if clip.longest < np.inf:
+        weigh(rows, n, clip.longest)
     add_rows(rows, n, ahead, rare, clip, add_clipped_row)
 
 
@@ -123,6 +126,7 @@ def glm_gradient(
     intercept: float = 0.0,
     rows: NDArray[np.int64] | None = None,
     shift: ArrayLike | None = None,
+    weighed: bool = False,
 ) -> NDArray[np.int64]:
     """Exact sum of clipped loss gradients, in units of ``grid``.
 
@@ -153,6 +157,9 @@ def glm_gradient(
     shift : array of the length of ``w``, optional
         Public vector that is added to the gradient of every row but the empty ones, before it is clipped
         (`dpdist.kernels.shifted_rows`).
+    weighed : bool, default False
+        Rows longer than ``row_norm`` keep their length, and their gradients are multiplied by
+        ``(row_norm / norm)**2`` instead: the gradient of a weighted loss, whose Hessian `glm_hessian` has.
 
     Returns
     -------
@@ -170,14 +177,18 @@ def glm_gradient(
     row_norm = check_bound(row_norm, "row_norm", allow_inf=True)
     clip_norm = check_bound(clip_norm, "clip_norm")
     check_grid(grid, clip_norm, "clip_norm")
-    with rows_of(X, y, w, loss, row_norm=row_norm, intercept=intercept, chosen=rows) as a:
+    if weighed and shift is not None:
+        raise ValueError("rows that are weighed take no shift")
+    limit = math.inf if weighed else row_norm
+    with rows_of(X, y, w, loss, row_norm=limit, intercept=intercept, chosen=rows) as a:
         d = a.X.shape[1]
         result = np.zeros(d + 1, dtype=np.int64)
         clip_limit = clip_norm * (1 - kappa(d + 1))
         # Where the public bounds of row and derivative imply the clip norm, clamping the derivative enforces it.
-        largest = clip_limit / math.sqrt(row_norm**2 + a.intercept**2)
+        largest = clip_limit / math.sqrt(limit**2 + a.intercept**2)
         by_norm = not loss.derivative_bound * (1 - 1e-11) <= largest
-        clip = Clip(DERIVATIVE_CAP if by_norm else largest, by_norm, clip_limit, 1.0 / grid)
+        longest = row_norm if weighed else math.inf
+        clip = Clip(DERIVATIVE_CAP if by_norm else largest, by_norm, clip_limit, 1.0 / grid, longest)
         if shift is None:
             _fused(a, clip, result)
         else:

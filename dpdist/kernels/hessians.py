@@ -11,12 +11,13 @@ from memory once: their margins, their curvatures and their products come one af
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.kernels.block_pass import differentiate, each_block, rows_of
+from dpdist.kernels.block_pass import differentiate, each_block, rows_of, weigh
 from dpdist.kernels.block_steps import DERIVATIVE, LABEL
 from dpdist.kernels.clip import check_bound
 from dpdist.kernels.compiled import inlined_kernel, kernel
@@ -35,6 +36,7 @@ def glm_hessian(
     row_norm: float,
     intercept: float = 0.0,
     rows: NDArray[np.int64] | None = None,
+    weighed: bool = False,
 ) -> NDArray[Any]:
     """Exact sum of ``l''(u, y) x x'``, packed, in units of ``moment_grid(radius)``.
 
@@ -55,6 +57,9 @@ def glm_hessian(
         Value of the constant feature; 0 for none.
     rows : ndarray of int64, optional
         Use these rows only (a Poisson batch), in whatever order.
+    weighed : bool, default False
+        Margins are those of whole rows, and rows longer than ``row_norm`` are scaled down to it together with their
+        constant feature: the Hessian of the weighted loss whose gradient `dpdist.kernels.gradients.glm_gradient` has.
 
     Returns
     -------
@@ -74,7 +79,8 @@ def glm_hessian(
     """
     row_norm = check_bound(row_norm, "row_norm")
     low, high = loss.curvature_range
-    with rows_of(X, y, w, loss, row_norm=row_norm, intercept=intercept, chosen=rows, second=True) as a:
+    limit = math.inf if weighed else row_norm
+    with rows_of(X, y, w, loss, row_norm=limit, intercept=intercept, chosen=rows, second=True) as a:
 
         def curvatures(start: int, stop: int) -> NDArray[np.float64]:
             found = np.empty(stop - start)
@@ -82,12 +88,12 @@ def glm_hessian(
                 part = a._replace(chosen=a.chosen[start:stop], n=stop - start)
             else:
                 part = a._replace(X=a.X[start:stop], y=a.y[start:stop], n=stop - start)
-            _fused(part, (low, high), found)
+            _fused(part, (low, high, math.inf), found)
             return found
 
         return second_moment(
             a.X, row_norm, intercept=a.intercept, weights=curvatures, weight_bound=max(high, -low),
-            rows=a.chosen if a.gather else None,
+            rows=a.chosen if a.gather else None, whole=weighed,
         )  # fmt: skip
 
 
@@ -101,8 +107,12 @@ def glm_curvature(
     grid: float,
     intercept: float = 0.0,
     rows: NDArray[np.int64] | None = None,
+    weighed: bool = False,
 ) -> NDArray[np.int64]:
     """Exact sum of ``l''(u, y)``, one number, in units of ``grid``: the weights of `glm_hessian`.
+
+    ``weighed``: margins are those of whole rows, and rows longer than ``row_norm`` count by the square of its ratio to
+    their norm.
 
     Examples
     --------
@@ -114,9 +124,10 @@ def glm_curvature(
     row_norm = check_bound(row_norm, "row_norm")
     low, high = loss.curvature_range
     check_grid(grid, max(high, -low), "the largest curvature")
-    with rows_of(X, y, w, loss, row_norm=row_norm, intercept=intercept, chosen=rows, second=True) as a:
+    limit = math.inf if weighed else row_norm
+    with rows_of(X, y, w, loss, row_norm=limit, intercept=intercept, chosen=rows, second=True) as a:
         found = np.empty(a.n)
-        _fused(a, (low, high), found)
+        _fused(a, (low, high, row_norm if weighed else math.inf), found)
     return to_units(found, grid).sum(keepdims=True)
 
 
@@ -124,12 +135,16 @@ def glm_curvature(
 def _step(rows, start, n, ahead, limits, found):  # type: ignore[no-untyped-def]
     """Clamped second derivatives of the rows; 0 for null rows."""
     differentiate(rows, rows.X, rows.y, rows.weights, n, 0)  # the rows are read again when they are multiplied
-    low, high = limits
+    low, high, longest = limits
     for k in range(n):
         second = rows.work[DERIVATIVE + k]
         # a label of NaN or infinity, and a NaN of its own, are compared to false
         known = (abs(rows.work[LABEL + k]) < np.inf) & (abs(second) <= np.inf)
-        found[start + k] = min(max(second, low), high) if known else 0.0
+        rows.work[DERIVATIVE + k] = min(max(second, low), high) if known else 0.0
+    if longest < np.inf:
+        weigh(rows, n, longest)
+    for k in range(n):
+        found[start + k] = rows.work[DERIVATIVE + k]
 
 
 @kernel

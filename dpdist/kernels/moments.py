@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpdist.errors import DataError
 from dpdist.kernels.block_steps import NORM2_HIGH, NORM2_LOW
-from dpdist.kernels.clip import check_bound, clip_l2, kappa, unit_l2
+from dpdist.kernels.clip import check_bound, clip_l2, kappa, row_norms, unit_l2
 from dpdist.kernels.compiled import kernel
 from dpdist.kernels.grid import fits_int64, power_grid, to_units
 from dpdist.kernels.unit_vectors import row_product
@@ -71,6 +71,7 @@ def second_moment(
     weights: Weights | None = None,
     weight_bound: float = 1.0,
     rows: NDArray[np.int64] | None = None,
+    whole: bool = False,
 ) -> NDArray[Any]:
     """Exact ``sum_i s_i z_i z_i'`` of clipped rows, packed upper triangle, in units of ``moment_grid(radius)``.
 
@@ -100,6 +101,8 @@ def second_moment(
         Public bound of the size of a weight.
     rows : ndarray of int64, optional
         Use these rows only, in whatever order; ``weights`` are asked for places in this list.
+    whole : bool, default False
+        Scale what is joined to a row down with it: a row longer than its bound counts by the square of one factor.
 
     Returns
     -------
@@ -130,6 +133,8 @@ def second_moment(
         raise ValueError(f"intercept must be a constant that is not negative, got {intercept!r}; 0 for none")
     if weights is not None and (unit or paired or labels is not None):
         raise ValueError("weights go with plain rows: no label column, no pairs, no rows of unit norm")
+    if whole and (unit or paired):
+        raise ValueError("what is joined to a row is scaled down with plain rows: no pairs, no rows of unit norm")
     y, label_bound, label_scale = (None, 0.0, 0.0) if labels is None else labels
     if y is not None:
         y = np.asarray(y, dtype=np.float64)
@@ -145,8 +150,9 @@ def second_moment(
     wide = not fits_int64(n, 4**FACTOR_BITS)
     total = np.zeros(size * (size + 1) // 2, dtype=object if wide else np.int64)
     product = np.empty((size, size))
-    units, norms2, places = (
+    units, norms2, factors, places = (
         np.empty((min(n, PANEL_ROWS), size)),
+        np.empty(min(n, PANEL_ROWS)),
         np.empty(min(n, PANEL_ROWS)),
         np.empty(min(n, PANEL_ROWS), np.intp),
     )
@@ -155,20 +161,25 @@ def second_moment(
         part = _differences(X, start, stop) if paired else X[start:stop] if rows is None else X[rows[start:stop]]
         weight = _ALIKE if weights is None else weights(start, stop)
         panel, norm2, place = units[: stop - start], norms2[: stop - start], places[: stop - start]
-        rare, n_positive = _fill(part, weight, row_norm * margin, 1 / h, constant, unit, panel, norm2, place)
+        joined = factors[: stop - start]  # by which what is joined to a row is scaled
+        rare, n_positive = _fill(
+            part, weight, row_norm * margin, 1 / h, constant, unit, whole, panel, norm2, joined, place
+        )
         if rare:
             out = ~((norm2 >= NORM2_LOW) & (norm2 <= NORM2_HIGH))
             root = np.sqrt(abs(weight[out])) if weights is not None else np.ones(np.count_nonzero(out))
             bounded = (unit_l2 if unit else clip_l2)(part[out], row_norm)
             panel[place[out], :d] = to_units(bounded * root[:, None], h)
             finite = np.isfinite(part[out]).all(axis=1)
-            panel[place[out], d:] = np.where(finite, np.trunc(constant * root), 0.0)[:, None]
+            if whole:
+                joined[out] = _shrunk(part[out], row_norm * margin)
+            panel[place[out], d:] = np.where(finite, np.trunc(constant * root * joined[out]), 0.0)[:, None]
         if y is not None:
             label = y[start:stop] if not paired else _differences(y, start, stop)
             good = np.isfinite(label)
             if rare:
                 good[out] &= finite
-            clamped = np.clip(label, -label_bound, label_bound) * (label_scale * margin)
+            clamped = np.clip(label, -label_bound, label_bound) * (label_scale * margin) * joined
             panel[:, size - 1] = np.trunc(np.where(good, clamped, 0.0) / h)
             panel[~good] = 0.0
         part_total = np.zeros(len(total), dtype=np.int64) if wide else total
@@ -190,6 +201,13 @@ def _differences(values: NDArray[Any], start: int, stop: int) -> NDArray[np.floa
     return np.subtract(pairs[::2], pairs[1::2], dtype=np.float64) * math.sqrt(0.5)
 
 
+def _shrunk(X: NDArray[Any], limit: float) -> NDArray[np.float64]:
+    """By which rows of extreme norms are scaled down to it; 1 for rows that are not finite, which count as zeros."""
+    with np.errstate(all="ignore"):
+        factors = np.minimum(1.0, limit / row_norms(np.asarray(X, dtype=np.float64)))
+    return np.where(np.isfinite(factors), factors, 1.0)
+
+
 @kernel
 def _add_packed(total, product, sign):  # type: ignore[no-untyped-def]
     """The upper triangle of a matrix of exact floats, row by row, added to integers."""
@@ -201,7 +219,7 @@ def _add_packed(total, product, sign):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _fill(X, weights, limit, per_unit, constant, unit, panel, norms2, place):  # type: ignore[no-untyped-def]
+def _fill(X, weights, limit, per_unit, constant, unit, whole, panel, norms2, joined, place):  # type: ignore[no-untyped-def]
     """Clipped, weighted rows in units, with the constant feature; rows of negative weight come last, from the end.
 
     Returns whether a squared norm is out of the safe range, and how many rows are not of negative weight; ``place``
@@ -227,11 +245,13 @@ def _fill(X, weights, limit, per_unit, constant, unit, panel, norms2, place):  #
         if not (NORM2_LOW <= norm2 <= NORM2_HIGH):
             rare = True
         factor = limit / math.sqrt(norm2)
-        factor = (factor if unit else min(1.0, factor)) * root * per_unit  # times a power of two: no other rounding
+        factor = factor if unit else min(1.0, factor)
+        joined[k] = factor if whole else 1.0
+        factor *= root * per_unit  # times a power of two: no other rounding
         for j in range(d):
             panel[at, j] = np.trunc(np.float64(X[k, j]) * factor)
         for j in range(d, panel.shape[1]):
-            panel[at, j] = np.trunc(constant * root)
+            panel[at, j] = np.trunc(constant * root * joined[k])
     return rare, front
 
 

@@ -32,27 +32,46 @@ def row_product(A: Any, B: Any, i: int, d: int) -> Any:
     return (p + q) + (r + s)
 
 
+@inlined_kernel
+def scaled_products(G: Any, V: Any, i: int, d: int, scale: float) -> Any:
+    """`row_product` of a row of G with that of V times ``scale``, and with itself; G and V are read once."""
+    p = q = r = s = 0.0
+    e = f = g = h = 0.0
+    for j in range(0, d - 3, 4):
+        p += G[i, j] * (V[i, j] * scale)
+        q += G[i, j + 1] * (V[i, j + 1] * scale)
+        r += G[i, j + 2] * (V[i, j + 2] * scale)
+        s += G[i, j + 3] * (V[i, j + 3] * scale)
+        e += G[i, j] * G[i, j]
+        f += G[i, j + 1] * G[i, j + 1]
+        g += G[i, j + 2] * G[i, j + 2]
+        h += G[i, j + 3] * G[i, j + 3]
+    for j in range(d - d % 4, d):
+        p += G[i, j] * (V[i, j] * scale)
+        e += G[i, j] * G[i, j]
+    return (p + q) + (r + s), (e + f) + (g + h)
+
+
 @kernel
-def lifted_products(G: Any, V: Any, dot: Any, norm2: Any) -> None:
-    """``<g, u>`` and ``||g||^2`` per row, ``u = (v, sqrt(1 - ||v||^2))`` normalised.
+def lifted_products(G: Any, V: Any, dot: Any, norm2: Any, scale: Any) -> None:
+    """``<g, u>`` and ``||g||^2`` per row, ``u = scale (v, sqrt(1 - ||v||^2))`` of norm 1.
 
     Parameters
     ----------
     G : ndarray of shape (m, d + 1)
     V : ndarray of shape (m, d)
-        Norms at most 1 (a rounding error above it is repaired: V is scaled in place, so that u is a unit vector).
-    dot, norm2 : ndarray of shape (m,)
-        Written.
+        Norms at most 1.
+    dot, norm2, scale : ndarray of shape (m,)
+        Written. The scale is 1, or repairs a rounding error that put the norm of v above 1.
     """
     m, d = V.shape
     for i in range(m):
         v2 = row_product(V, V, i, d)
         last = np.sqrt(max(0.0, 1.0 - v2))
-        scale = 1.0 / np.sqrt(v2 + last * last)
-        for j in range(d):
-            V[i, j] *= scale
-        dot[i] = row_product(G, V, i, d) + G[i, d] * last * scale
-        norm2[i] = row_product(G, G, i, d) + G[i, d] * G[i, d]
+        scale[i] = 1.0 / np.sqrt(v2 + last * last)
+        with_v, with_itself = scaled_products(G, V, i, d, scale[i])
+        dot[i] = with_v + G[i, d] * last * scale[i]
+        norm2[i] = with_itself + G[i, d] * G[i, d]
 
 
 @kernel

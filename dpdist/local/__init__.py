@@ -6,12 +6,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpdist.local.crowd.truth_inference import TruthInference
     from dpdist.local.density.density_queries import DensityQueries
     from dpdist.local.frequency.heavy_hitters import HeavyHitters
     from dpdist.local.frequency.histogram import Histogram
+    from dpdist.local.latent.latent_models import MixedRegression, TwoComponentMixture
     from dpdist.local.linear.glm import GeneralizedLinearModel, LogisticRegression
     from dpdist.local.linear.kernel_ridge import KernelRidge
     from dpdist.local.linear.regression import LinearRegression
+    from dpdist.local.linear.svc import LinearSVC
+    from dpdist.local.matrices.components import PCA, SparsePCA
+    from dpdist.local.matrices.second_moment import SecondMoment
+    from dpdist.local.matrices.sparse_matrices import GraphicalLasso, SparseCovariance
     from dpdist.local.mean.columns import Mean
     from dpdist.local.sparse.sparse_regression import SparseRegression
     from dpdist.local.surfaces.risk_surface import RiskSurface
@@ -23,21 +29,30 @@ if TYPE_CHECKING:
     from dpdist.local.tables.marginals import Marginals
 
 __all__ = [
+    "PCA",
     "Aggregated",
     "Collected",
     "DensityQueries",
     "GeneralizedLinearModel",
+    "GraphicalLasso",
     "HeavyHitters",
     "Histogram",
     "KernelRidge",
     "LinearRegression",
+    "LinearSVC",
     "LocalProtocol",
     "LogisticRegression",
     "Marginals",
     "Mean",
+    "MixedRegression",
     "RiskSurface",
+    "SecondMoment",
+    "SparseCovariance",
+    "SparsePCA",
     "SparseRegression",
     "Survey",
+    "TruthInference",
+    "TwoComponentMixture",
     "aggregate",
     "decode",
     "encode",
@@ -47,12 +62,18 @@ __all__ = [
 
 # imported on first use: a device that randomises one record needs neither Dask nor numba
 _HOMES = {
+    "dpdist.local.crowd.truth_inference": ("TruthInference",),
     "dpdist.local.density.density_queries": ("DensityQueries",),
     "dpdist.local.frequency.histogram": ("Histogram",),
     "dpdist.local.frequency.heavy_hitters": ("HeavyHitters",),
+    "dpdist.local.latent.latent_models": ("MixedRegression", "TwoComponentMixture"),
     "dpdist.local.linear.glm": ("GeneralizedLinearModel", "LogisticRegression"),
     "dpdist.local.linear.kernel_ridge": ("KernelRidge",),
     "dpdist.local.linear.regression": ("LinearRegression",),
+    "dpdist.local.linear.svc": ("LinearSVC",),
+    "dpdist.local.matrices.components": ("PCA", "SparsePCA"),
+    "dpdist.local.matrices.second_moment": ("SecondMoment",),
+    "dpdist.local.matrices.sparse_matrices": ("GraphicalLasso", "SparseCovariance"),
     "dpdist.local.survey.aggregation": ("Aggregated", "aggregate", "write_reports"),
     "dpdist.local.survey.questionnaire": ("Survey",),
     "dpdist.local.survey.wire": ("decode", "encode"),

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,9 @@ from dpdist.local.statistics.ticketed import Ticketed
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.method import Oracle
 
-FEWEST = 5
-"""Expected reports about a ticket; with fewer, some features might be asked of nobody."""
+USERS_A_FEATURE = 200
+"""For each feature (each ticket of it) there must be so many users: below, answers are noise, and who happens to be
+asked about what costs more than half a percent of the variance."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,29 @@ class SampledFeatures(LocalMethod):
         """About features, of all users."""
         return self.public.n_rows * self.randomiser.k
 
-    def check_enough(self, way_out: str) -> None:
-        """Refuse more features than users can be asked about."""
-        size, needed = self.statistic.size, FEWEST * self.statistic.size
-        if self.n_reports < needed:
+    @property
+    def needed(self) -> int:
+        """So few users can be asked about all features."""
+        return USERS_A_FEATURE * self.statistic.size
+
+    @abstractmethod
+    def smaller(self) -> Iterator[tuple[str, Self]]:
+        """What asks about fewer features, the most of them first, and how it is said."""
+
+    def check_enough(self) -> None:
+        """Refuse more features than users can be asked about, with the most that they can."""
+        n = self.public.n_rows
+        if n < self.needed:
+            fits = next((f"{said} fits" for said, asked in self.smaller() if n >= asked.needed), "take fewer columns")
             raise BudgetError(
-                f"{self.public.n_rows} users are too few for {size} features (about {self.n_reports / size:.1f} "
-                f"reports about each, and {FEWEST} are needed): {way_out}, or "
-                f"{math.ceil(needed / self.randomiser.k)} users"
+                f"{n} users are too few for {self.features_asked}: at least {USERS_A_FEATURE} for each are needed; "
+                f"{fits}, or {self.needed} users"
             )
+
+    @property
+    @abstractmethod
+    def features_asked(self) -> str:
+        """How many of what, in words."""
 
     @property
     def foreseen_reports(self) -> NDArray[np.float64]:
@@ -74,12 +89,10 @@ class SampledFeatures(LocalMethod):
 
     def stds(self, n_reports: NDArray[Any]) -> NDArray[np.float64]:
         """Of the estimates of the features, at most: the noise of so many reports, and who happened to be asked."""
-        law = self.randomiser.law
-        spread = max(law.variance(0.0), law.variance(1.0) + 1.0)
-        return self.unit * math.sqrt(spread) / np.sqrt(np.maximum(n_reports, 1))
+        return self.unit * math.sqrt(self.randomiser.spread) / np.sqrt(np.maximum(n_reports, 1))
 
     def solve(self, oracle: Oracle) -> Mapping[str, Any]:
-        statistic = self.statistic
+        statistic, law = self.statistic, self.randomiser
         sums, counts = (statistic.of_features(part) for part in np.split(self.total(oracle), 2))
-        estimates = statistic.restore(sums / np.maximum(counts, 1.0) / self.randomiser.law.slope)
+        estimates = statistic.restore(law.means(sums, counts))
         return {"estimates": estimates, "n_reports": counts.astype(np.int64)}

@@ -96,6 +96,8 @@ class Guarantee:
         How many rows of the dataset a unit can have, at most.
     ledger_alone : bool
         Whether the account has a limit that only the ledger knows, because the dataset could not be written.
+    parts : int
+        How many of what it protects a unit has; all of them together have so many times epsilon.
 
     Notes
     -----
@@ -123,6 +125,7 @@ e^1 = 2.718, up to 1e-06: 31 Gaussian releases with exactly bounded sensitivity 
     protects: str = "all data"
     rows_per_unit: int = 1
     ledger_alone: bool = False
+    parts: int = 1
 
     @property
     def text(self) -> str:
@@ -134,6 +137,8 @@ e^1 = 2.718, up to 1e-06: 31 Gaussian releases with exactly bounded sensitivity 
             change = f"Adding or removing {self.protects} of any one {self.unit}{rows}"
         # beyond e^709 the factor overflows a float; the exponent alone says enough
         factor = f"e^{rounded_up(self.epsilon)}" + (f" = {math.exp(self.epsilon):.4g}" if self.epsilon < 700 else "")
+        if self.parts > 1:
+            factor += f" (replacing all {self.parts} of them: e^{rounded_up(self.parts * self.epsilon)})"
         slack = f", up to {rounded_up(self.delta)}" if self.delta > 0 else ""
         if self.model == "local":
             return self._marked(

@@ -13,6 +13,8 @@ answer -> row, m answers in a row
     from D_0: neighbours in one answer each. So ``P(M(D_0) in S) <= e^epsilon P(M(D_1) in S) + delta <= ... <=
     e^(m epsilon) P(M(D_m) in S) + (1 + e^epsilon + ... + e^((m-1) epsilon)) delta`` (group privacy), and mu-GDP becomes
     (m mu)-GDP (Dong, Roth and Su 2022, Theorem 3).
+answer -> row, where it is public which answers there are
+    none. A row with answers to other tasks is no neighbour, in however many steps.
 label -> row, owner, answer; answer -> owner, label
     none. A label-level guarantee takes the features for public: it says nothing about a change of them, whatever
     epsilon is.
@@ -52,11 +54,15 @@ class Protected:
         ``"label"`` or ``"answer"`` where it is one part of a row only.
     per_row : int
         How many such parts a row has.
+    whole_row : bool
+        Whether a row is nothing but its parts: then any change of it is one of some of these. It is not where something
+        else of it is taken for public, such as which answers there are.
     """
 
     what: str
     part: str | None = None
     per_row: int = 1
+    whole_row: bool = True
 
 
 ALL_DATA = Protected("all data")
@@ -102,9 +108,10 @@ def unit_of_account(about: About, is_new: bool) -> str:
     """What an account is about once it is first charged, where nobody has said so: its dataset's unit.
 
     Only where there is neither a limit nor a charge, so that nobody has been promised anything yet, a charge about a
-    part of a row makes it an account about such parts.
+    label, which is worth nothing to an account about rows, makes it an account about labels. An answer is worth
+    something to rows: its account is about answers only where the dataset says that they are its unit.
     """
-    return about.charged if is_new and about.unit not in PARTS else about.unit
+    return about.charged if is_new and about.charged == LABEL and about.unit not in PARTS else about.unit
 
 
 def counted(name: str, unit: str, charge: Charge, about: About) -> Charge:
@@ -123,7 +130,7 @@ def counted(name: str, unit: str, charge: Charge, about: About) -> Charge:
     if charge.neighbours is Neighbours.REPLACE_ONE:
         if own not in PARTS and (unit in PARTS or unit == ROW):
             return charge
-        if own == ANSWER and unit == ROW:
+        if own == ANSWER and unit == ROW and about.protects.whole_row:
             return of_group(charge, group_size(unit, about))
     raise BudgetError(
         f"the account of {name!r} is about one {unit}, and the charge is about one {own}"
@@ -134,6 +141,25 @@ def counted(name: str, unit: str, charge: Charge, about: About) -> Charge:
 def group_size(unit: str, about: About) -> int:
     """How many units of a charge an account about ``unit`` pays for."""
     return 1 if about.charged == unit else about.protects.per_row
+
+
+def why_dear(unit: str, about: About) -> str:
+    """Why a charge was counted several times, and what would be cheaper; empty where it was not.
+
+    Examples
+    --------
+    >>> why_dear("row", About("row", Protected("one answer", ANSWER, 30)))[:90]
+    ' It is 30 times the epsilon of the run, which protects one answer, because the account is '
+    """
+    size = group_size(unit, about)
+    if size == 1:
+        return ""
+    return (
+        f" It is {size} times the epsilon of the run, which protects {about.protects.what}, because the account is "
+        f"about one {unit}, which has {size} of them: protect the whole {unit} with one report (unit='record'), or, if "
+        f"whoever answers for the data promises no more than that one {about.charged} is protected, write the dataset "
+        f"with unit={about.charged!r} and an account of its own. No row was read."
+    )
 
 
 def of_group(charge: Charge, size: int) -> Charge:

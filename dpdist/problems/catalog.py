@@ -6,12 +6,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from dpdist.problems import (
+    crowd_problems,
     density_problems,
     frequency_problems,
+    glm_lookalikes,
     glm_problems,
+    latent_problems,
     linear_problems,
     lookalikes,
+    matrix_problems,
     mean_problems,
+    skewed_problems,
     smooth_problems,
     sparse_problems,
     surface_problems,
@@ -22,6 +27,7 @@ from dpdist.problems.problem import Problem
 FAMILIES = (
     linear_problems,
     sparse_problems,
+    skewed_problems,
     lookalikes,
     smooth_problems,
     mean_problems,
@@ -30,6 +36,10 @@ FAMILIES = (
     density_problems,
     surface_problems,
     glm_problems,
+    glm_lookalikes,
+    matrix_problems,
+    crowd_problems,
+    latent_problems,
 )
 
 PROBLEMS: Mapping[str, Problem] = MappingProxyType({p.name: p for family in FAMILIES for p in family.PROBLEMS})

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any, Unpack
 
 import numpy as np
-from scipy.special import ndtr
 
 from dpdist.data.dataset import Dataset
 from dpdist.errors import DataError
@@ -18,11 +17,11 @@ from dpdist.estimators.answer_kinds import Answer
 from dpdist.problems.generation import Generation, Placing
 from dpdist.problems.metrics import Array, TruthMetric
 from dpdist.problems.problem import Problem, parameters
+from dpdist.problems.two_normals import TwoNormals
 
-SPREAD = 0.2
+LAW = TwoNormals(0.5, 0.2, -1.0, 1.0)
 BANDWIDTHS = (0.3, 0.5)
 N_POINTS = 50
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
 
 
 def clusters(n_rows: int, n_features: int = 1, **placing: Unpack[Placing]) -> tuple[Dataset, np.ndarray]:
@@ -49,10 +48,7 @@ def clusters(n_rows: int, n_features: int = 1, **placing: Unpack[Placing]) -> tu
         raise DataError(f"n_features must be at least 1, got {n_features}")
     truth = np.repeat([[-0.4], [0.5]], n_features, axis=1)
 
-    def rows(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-        own = (generator.random(shape[0]) < 0.5).astype(np.int64)
-        return np.clip(truth[own] + SPREAD * generator.standard_normal(shape), -1.0, 1.0)
-
+    rows = LAW.rows(truth[::-1])
     return Generation("densities.clusters", placing).dataset(n_rows, np.zeros(n_features), rows=rows)[0], truth
 
 
@@ -88,16 +84,7 @@ class DensityDistance(TruthMetric):
         return np.asarray(model.density(self._points, bandwidth)) * scale
 
     def _truth(self, bandwidth: float) -> Array:
-        """By quadrature: the columns are independent within a cluster."""
-        kernels = np.exp(-((_NODES - self._points[..., None]) ** 2) / (2 * bandwidth**2))
-        ends = [np.exp(-((end - self._points) ** 2) / (2 * bandwidth**2)) for end in (-1.0, 1.0)]
-        found = []
-        for centre in self.world.truth:
-            law = np.exp(-((_NODES - centre[:, None]) ** 2) / (2 * SPREAD**2)) / (SPREAD * math.sqrt(2 * math.pi))
-            inside = np.einsum("ijk,jk,k->ij", kernels, law, _WEIGHTS)
-            beyond = ends[0] * ndtr((-1 - centre) / SPREAD) + ends[1] * ndtr((centre - 1) / SPREAD)
-            found.append((inside + beyond).prod(axis=1))
-        return np.mean(found, axis=0)
+        return LAW.kernel_means(self.world.truth, self._points, bandwidth)
 
 
 PROBLEMS = (Problem("clusters", "densities: numbers in two clusters", clusters, parameters(d=1), (DensityDistance,)),)

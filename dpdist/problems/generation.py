@@ -111,6 +111,7 @@ class Generation:
         labels: Labels | None = None,
         label_dtype: str = "int8",
         rows: Rows = on_sphere,
+        unit: str = "row",
     ) -> tuple[Dataset, np.ndarray]:
         """Rows as long as ``truth``, with labels if there are any, where they were asked to go; and the truth."""
         n_features, dtype = truth.shape[-1], self._placing.get("dtype", "float64")
@@ -137,14 +138,14 @@ class Generation:
             return filled
 
         partition_rows = self._placing.get("partition_rows")
-        schema = Schema(id=new_id(), arrays=specs, row_order="arrival", partition_rows=partition_rows)
+        schema = Schema(id=new_id(), arrays=specs, row_order="arrival", unit=unit, partition_rows=partition_rows)
         store = self._placing.get("store")
         if store is not None:
             compression = self._placing.get("compression", "none")
             return Dataset.open(write_group(store, schema, fill, compression=compression)), truth
         arrays: dict[str, Any] = fill(0, n_rows)
-        made = Dataset.from_arrays(partition_rows=partition_rows, dataset_id=schema.id, row_order="arrival", **arrays)
-        return made, truth
+        placed: dict[str, Any] = {"partition_rows": partition_rows, "row_order": "arrival", "unit": unit}
+        return Dataset.from_arrays(dataset_id=schema.id, **placed, **arrays), truth
 
 
 def sparse_direction(generation: Generation, n_features: int, n_nonzero: int) -> np.ndarray:

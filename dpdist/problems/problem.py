@@ -174,7 +174,8 @@ class Problem:
             rows: dict[str, Any] = dict(dataset.read(0, n))
             if recode is not None:
                 rows["y"] = np.where(rows["y"] == 1, recode[1], recode[0])
-            dataset = Dataset.from_arrays(dataset_id=self.dataset_id(data), row_order="arrival", **rows)
+            placed: dict[str, Any] = {"row_order": "arrival", "unit": dataset.schema.unit}
+            dataset = Dataset.from_arrays(dataset_id=self.dataset_id(data), **placed, **rows)
         elsewhere = {**values, "n_features": d, "random_state": values["random_state"] + 2**40, "dtype": "float64"}
 
         def fresh() -> Array:
@@ -202,7 +203,8 @@ class Problem:
     def _labels(self, values: Parameters) -> list[Any] | None:
         if "labels" in values:
             return list(values["labels"])
-        return list(range(values["n_classes"])) if "n_classes" in values else None
+        classes = "n_classes" in values and "n_classes" not in self.shared
+        return list(range(values["n_classes"])) if classes else None
 
 
 def _checked(key: str, value: Any, default: Any) -> Any:

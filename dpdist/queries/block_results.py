@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -83,7 +84,7 @@ class BlockResults(Query):
         n = max(0, min(len(block["y"]) // self.block_rows, self.n_blocks - number))
         rows = {name: values[: n * self.block_rows] for name, values in block.items()}
         found = self.fit.fit(rows, self.block_rows, self.n_parameters) - centre
-        return number + np.arange(n), to_units(clip_l2(found, self.radius), self.grid, self.radius)
+        return number + np.arange(n), to_units(clip_l2(found, self.radius), grid_for(self.radius), self.radius)
 
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         return self.summarise_at(0, block, state, rows)
@@ -102,6 +103,51 @@ class BlockSum(BlockResults):
     def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         total: NDArray[np.int64] = self.results(first, block, state)[1].sum(axis=0, dtype=np.int64)
         return total
+
+
+@dataclass(frozen=True)
+class BlockDeviations(BlockResults):
+    """How many blocks are how far from the centre, parameter by parameter: counts in octaves below ``radius``.
+
+    For each of the parameters: how many ``|f(block)_j - centre_j|``, clipped as in `BlockResults`, lie in
+    ``(radius / 2, radius]``, in the octave below it, and so on; the last number is of all smaller ones. A block
+    adds 1 to one number of each parameter: replacing it moves two of them by 1, in l2 ``sqrt(2 n_parameters)``.
+
+    Parameters
+    ----------
+    octaves : int, default 10
+    """
+
+    tag: ClassVar[str] = "BlockDeviations"
+
+    octaves: int = 10
+
+    @property
+    def bound(self) -> float:
+        return math.sqrt(self.n_parameters)
+
+    @property
+    def grid(self) -> float:
+        return 1.0
+
+    @property
+    def row_units(self) -> int:
+        return 1
+
+    def sensitivity(self, neighbours: Neighbours, norm: float | None = None) -> float:
+        super().sensitivity(neighbours)  # refuses the other relation
+        p = self.n_parameters
+        return {1: 2.0 * p, 2: math.nextafter(math.sqrt(2.0 * p), math.inf), math.inf: 1.0}[
+            self.norm if norm is None else norm
+        ]
+
+    def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        found = np.abs(self.results(first, block, state)[1])
+        edges = self.radius / grid_for(self.radius) * 2.0 ** np.arange(-self.octaves, 0)
+        octave = self.octaves - np.searchsorted(edges, found)
+        counts = np.zeros((self.n_parameters, self.octaves + 1), dtype=np.int64)
+        np.add.at(counts, (np.arange(self.n_parameters), octave), 1)
+        return counts.ravel()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpdist.engine.query import Block, Query
 from dpdist.errors import BudgetError
+from dpdist.identity import ADDED
 from dpdist.kernels.clip import check_bound
 from dpdist.kernels.grid import grid_for
 from dpdist.kernels.hessians import glm_curvature
@@ -36,6 +37,9 @@ class CurvatureSum(Query):
         Value of the constant feature.
     target : int, optional
         The class that counts as +1 when labels are class numbers.
+    weighed : bool, default False
+        Rows keep their length, and those longer than ``row_norm`` count by the square of its ratio to their norm: all
+        sums are then those of one weighted loss, whose minimiser is not biased (`dpdist.kernels.block_pass.weigh`).
     """
 
     tag: ClassVar[str] = "CurvatureSum"
@@ -44,6 +48,7 @@ class CurvatureSum(Query):
     row_norm: float
     intercept: float = 0.0
     target: int | None = None
+    weighed: bool = field(default=False, kw_only=True, metadata=ADDED)
 
     def __post_init__(self) -> None:
         check_bound(self.row_norm, "row_norm")
@@ -80,4 +85,5 @@ class CurvatureSum(Query):
             grid=self.grid,
             intercept=self.intercept,
             rows=rows,
+            weighed=self.weighed,
         )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.engine.query import Block, Query
+from dpdist.identity import ADDED
 from dpdist.kernels.gradients import glm_gradient
 from dpdist.kernels.grid import grid_for
 from dpdist.kernels.moments import moment_grid, second_moment, unpack_symmetric
@@ -43,6 +44,10 @@ class GradientSum(Query):
     row's gradient is clipped to ``clip_norm``: l2-sensitivity ``2 clip_norm`` under replace-one, for any input.
     ``target`` chooses the class that counts as +1 when labels are class numbers (one against the rest). With a state
     ``At(w, shift)`` it is the sum of ``clip(l'(<x, w>, y) x + shift)``, as sensitive; empty rows add nothing.
+
+    ``weighed``: rows keep their length, and those longer than ``row_norm`` count by the square of its ratio to their
+    norm, ``q = min(1, row_norm / |x|)^2``. That is the gradient of one weighted loss, whose minimiser is not biased as
+    that of shortened rows is; ``q |l'| |(x, intercept)|`` is below the same bound, which the clip enforces.
     """
 
     tag: ClassVar[str] = "GradientSum"
@@ -52,6 +57,7 @@ class GradientSum(Query):
     clip_norm: float
     intercept: float = 0.0
     target: int | None = None
+    weighed: bool = field(default=False, kw_only=True, metadata=ADDED)
 
     @property
     def bound(self) -> float:
@@ -74,6 +80,7 @@ class GradientSum(Query):
             intercept=self.intercept,
             rows=rows,
             shift=place.shift,
+            weighed=self.weighed,
         )
 
 

@@ -63,6 +63,9 @@ class SecondMomentSum(Query):
     intercept : float, default 0
         A constant feature of that size is joined to the rows, before the label; the bound is then
         ``r^2 + intercept^2`` (and the label's part).
+    whole : bool, default False
+        Scale constant feature and label down with a row that is longer than r: it then counts by the square of one
+        factor, as in the Hessian of a weighted loss.
     """
 
     tag: ClassVar[str] = "SecondMomentSum"
@@ -76,6 +79,7 @@ class SecondMomentSum(Query):
     label_scale: float = 1.0
     paired: bool = False
     intercept: float = field(default=0.0, metadata=ADDED)
+    whole: bool = field(default=False, kw_only=True, metadata=ADDED)
 
     def __post_init__(self) -> None:
         check_bound(self.row_norm, "row_norm")
@@ -86,6 +90,8 @@ class SecondMomentSum(Query):
                 raise BudgetError("pairs of rows have no mean, so that SecondMomentSum(paired=True) has no intercept")
         if self.label_bound is not None:
             check_bound(self.label_bound, "label_bound")
+        if self.whole and (self.unit or self.paired):
+            raise BudgetError("SecondMomentSum(whole=True) scales plain rows: leave out unit and paired")
 
     @property
     def bound(self) -> float:
@@ -151,7 +157,13 @@ class SecondMomentSum(Query):
         if rows is not None:
             X, labels = X[rows], None if labels is None else (block["y"][rows], *labels[1:])
         return second_moment(
-            X, self.row_norm, intercept=self.intercept, unit=self.unit, labels=labels, paired=self.paired
+            X,
+            self.row_norm,
+            intercept=self.intercept,
+            unit=self.unit,
+            labels=labels,
+            paired=self.paired,
+            whole=self.whole,
         )
 
     def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
@@ -181,6 +193,9 @@ class HessianSum(Query):
     sampled : bool, default False
         Declare ``2 max(hi, -lo) r^2`` under replace-one, twice what one row adds: the accounting of a sample rests on
         that.
+    weighed : bool, default False
+        Rows keep their length, and those longer than ``row_norm`` count by the square of its ratio to their norm: all
+        sums are then those of one weighted loss, whose minimiser is not biased (`dpdist.kernels.block_pass.weigh`).
     """
 
     tag: ClassVar[str] = "HessianSum"
@@ -192,6 +207,7 @@ class HessianSum(Query):
     intercept: float = 0.0
     target: int | None = None
     sampled: bool = False
+    weighed: bool = field(default=False, kw_only=True, metadata=ADDED)
 
     def __post_init__(self) -> None:
         check_bound(self.row_norm, "row_norm")
@@ -237,4 +253,5 @@ class HessianSum(Query):
             row_norm=self.row_norm,
             intercept=self.intercept,
             rows=rows,
+            weighed=self.weighed,
         )

@@ -37,7 +37,7 @@ class _OfScaledRows(Query):
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[Any]:
         wide = not fits_int64(len(block["X"]), self.row_units)
         total: NDArray[Any] | None = None
-        for X, y in _pieces(block, rows):
+        for X, y in pieces(block, rows):
             if self.constant:
                 X = np.column_stack([X, np.full(len(X), self.constant)])
             X, y = bounded_rows(X, y, row_norm=self.row_norm, scale_labels=True)
@@ -116,16 +116,47 @@ class NormCounts(Query):
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         edges = self.longest * 2.0 ** np.arange(-self.octaves, 1)
         counts = np.zeros(self.octaves + 2, dtype=np.int64)
-        for X, _ in _pieces(block, rows):
-            X = np.asarray(X, dtype=np.float64)
-            X = X[np.isfinite(X).all(axis=1)]
-            with np.errstate(over="ignore", under="ignore"):
-                norms = row_norms(X)
-            counts += np.bincount(np.searchsorted(edges, norms), minlength=len(counts))
+        for X, y in pieces(block, rows):
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                sizes = self._sizes(X, y, state)
+            counts += np.bincount(np.searchsorted(edges, sizes[sizes >= 0]), minlength=len(counts))
         return counts[:0:-1]
 
+    def _sizes(self, X: NDArray[Any], y: NDArray[Any], state: Any) -> NDArray[np.float64]:
+        """What is counted of each row; NaN for none."""
+        X = np.asarray(X, dtype=np.float64)
+        return row_norms(X[np.isfinite(X).all(axis=1)])
 
-def _pieces(block: Block, rows: NDArray[np.int64] | None) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+
+@dataclass(frozen=True)
+class ResidualCounts(NormCounts):
+    """The same of the sizes of residuals ``|<k z, w> - k y|`` of scaled rows; the state is w.
+
+    Parameters
+    ----------
+    longest, octaves
+        Of residuals, as of norms.
+    row_norm : float
+        Bounds a row with its constant feature.
+    constant : float
+    """
+
+    tag: ClassVar[str] = "ResidualCounts"
+
+    row_norm: float = 1.0
+    constant: float = 0.0
+
+    def _sizes(self, X: NDArray[Any], y: NDArray[Any], state: Any) -> NDArray[np.float64]:
+        if self.constant:
+            X = np.column_stack([X, np.full(len(X), self.constant)])
+        X, y = bounded_rows(X, y, row_norm=self.row_norm, scale_labels=True)
+        # a row has the same bits alone and in company
+        products = X * state if len(X) != 1 else np.repeat(X * state, 2, axis=0)
+        found: NDArray[np.float64] = np.abs(np.einsum("ij->i", products)[: len(X)] - y)
+        return found
+
+
+def pieces(block: Block, rows: NDArray[np.int64] | None) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """Rows and labels, a few at a time; once at least."""
     X, y = block["X"], block["y"]
     for start in range(0, max(1, len(X) if rows is None else len(rows)), PIECE):

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.charts import LARGEST, Series, dots, figure, lines
-from dpdist.html import number, table
+from dpdist.charts import LARGEST, Series, bars, dots, figure, lines
+from dpdist.html import escape, number, table
 
 _MOST_POINTS = 200
 _MOST_CURVES = 4
@@ -169,3 +169,46 @@ def metrics(found: Mapping[str, Any] | None) -> str:
 def _thinned(count: int) -> list[int]:
     """Indices of at most `_MOST_POINTS` of ``count``, evenly, with the first and the last."""
     return sorted({round(i) for i in np.linspace(0, count - 1, min(count, _MOST_POINTS))})
+
+
+def intervals(found: Mapping[str, Any] | None) -> str:
+    """Estimates with intervals, as a picture and as the table that a summary prints; or why there are none.
+
+    Parameters
+    ----------
+    found : mapping or None
+        ``inference`` of the record of a run.
+    """
+    if not found:
+        return ""
+    if "none" in found:
+        return f"<p>No standard errors: {escape(found['none'])}.</p>"
+    rows, level = found["rows"], found["level"]
+    share = f"{100 * level:g} %"
+    keys = ["name", "coefficient", "standard_error", "z", "p", "low", "high"]
+    cells = [
+        [*(row[key] for key in keys), None if row["noise_share"] is None else f"{row['noise_share']:.0%}"]
+        for row in rows
+    ]
+    head = ["", "coefficient", "standard error", "z", "p", "lower end", "upper end", "due to noise"]
+    caption = f"Estimates with intervals of {share}, the noise of privacy included"
+    data = table(head, cells, caption)
+    shown = [row for row in rows if None not in (row["coefficient"], row["low"], row["high"])]
+    shown = sorted(shown, key=lambda row: -abs(row["coefficient"]))[:LARGEST]
+    if not shown:
+        return data
+    labels, values = [row["name"] for row in shown], [row["coefficient"] for row in shown]
+    whiskers = [(row["high"] - row["low"]) / 2 for row in shown]
+    away = sum(row["low"] > 0 or row["high"] < 0 for row in rows)
+    said = f"{away} of {len(rows)} intervals do not contain 0."
+    more = "" if len(shown) == len(rows) else f" The {len(shown)} largest of {len(rows)} are drawn."
+    picture = figure(
+        lambda width: bars(
+            labels, values, title=f"Bar chart: {caption}", description=said, width=width, whisker=whiskers
+        ),
+        f"{caption}. {said}{more}",
+        data,
+        "Show estimates, standard errors and tests as a table",
+    )
+    notes = "".join(f'<p class="soft">{escape(note)}</p>' for note in found.get("notes") or [])
+    return picture + notes

@@ -23,6 +23,7 @@ from dpdist.estimators.representation import released
 from dpdist.html import STYLE, Markup, cell, details, escape, facts, number, percent, records, scrolling, table, warning
 from dpdist.privacy.guarantee import rounded_up, suspicion
 from dpdist.reports import pictures
+from dpdist.reports.crowd_pictures import crowd
 from dpdist.reports.plain_words import in_plain_words
 from dpdist.runs.directory import RECORD, OutputError, output_error, read_run
 from dpdist.runs.storage import Arrays, ResultStore, ResultStoreError, result_store
@@ -88,6 +89,8 @@ def render(run: Mapping[str, Any], arrays: Arrays) -> str:
     sections = [
         ("asked", "What was asked", _asked(run)),
         ("released", "What was released", _released(run, arrays)),
+        ("sure", "How sure it is", pictures.intervals(run.get("inference"))),
+        ("crowd", "Labels and users", crowd(arrays)),
         ("guarantee", "What is guaranteed", _guarantee(run)),
         ("budget", "Budget before and after", _budget(run)),
         ("convergence", "Convergence", pictures.convergence(_rounds(run, arrays))),
@@ -200,6 +203,10 @@ def _released(run: Mapping[str, Any], arrays: Arrays) -> str:
     path = (run.get("released") or {}).get("path")
     where = "" if path is None else f'<p class="soft">All of them are in {escape(path)} beside this report.</p>'
     noise = "noise from a seed and no guarantee" if run.get("simulation") else "their noise; the guarantee covers them"
+    made = [(one["id"], one["title"], one["estimator"]) for one in run.get("then") or ()]
+    if made:
+        caption = "Made of the second moment, at no further cost; their arrays begin with the method"
+        noise += f".</p>{table(['method', 'what it is', 'estimator'], made, caption)}<p>All have the same guarantee"
     return f"<p>These values carry {noise}.</p>" + "".join(parts) + where
 
 

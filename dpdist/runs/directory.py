@@ -26,9 +26,9 @@ from dpdist.runs.storage import Arrays, ResultStoreError, ResultStoreUnavailable
 FORMAT = "dpdist-run/1"
 RECORD, ARRAYS, LEDGER = "run.json", "released.zarr", "ledger.sqlite"
 
-FREE_TO_CHANGE = ("cluster", "output")
-"""What a resumed run may be asked differently: where it computes. Not the ledger or the journal: another one would pay
-for, or draw, values a second time."""
+FREE_TO_CHANGE = ("cluster", "output", "then")
+"""What a resumed run may be asked differently: where it computes, and what is made of its release, which costs nothing.
+Not the ledger or the journal: another one would pay for, or draw, values a second time."""
 
 
 class OutputError(DpdistError):
@@ -81,19 +81,30 @@ class RunDirectory:
         if found is None:
             self._new = True
             self.run_id, self.started = secrets.token_hex(16), now()
-            self._record = self._start(head)
-            return
-        if not resume:
-            raise OutputError(_taken(path, str(found.get("status"))))
+            started = self._start(head)
+            if started is not None:
+                self._record = started
+                return
+            found = self._found()  # of a process that was faster
+        if not resume or found is None:
+            raise OutputError(_taken(path, "started" if found is None else str(found.get("status"))))
         _check_same(path, found, head)
         self._new = False
         self._record = found
         self.run_id, self.started = str(found["run_id"]), str(found["started"])
         self.head = _head_in(found)
         self.paid = found.get("status") == "done" or "head" not in found["budget"]
-        if found.get("status") == "done":
-            self.times = {key: found[key] for key in ("finished", "seconds") if key in found}
         self._check_writable()
+        if found.get("status") != "done":
+            return
+        if (found.get("asked") or {}).get("then") == head["asked"].get("then"):
+            self.times = {key: found[key] for key in ("finished", "seconds") if key in found}
+            return
+        self._record = {**found, "status": "started"}  # its arrays will be others before the record is
+        try:
+            self._store.replace(RECORD, as_json(self._record))
+        except ResultStoreError as error:
+            raise _unwritable(self.path, error) from None
 
     @property
     def called(self) -> str:
@@ -145,16 +156,15 @@ class RunDirectory:
             ) from None
         return dict(record)
 
-    def _start(self, head: Mapping[str, Any]) -> dict[str, Any]:
+    def _start(self, head: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The record of a run that begins; None where another one has begun meanwhile."""
         record = {"format": FORMAT, **head, "run_id": self.run_id, "status": "started", "started": self.started}
         record["budget"] = {**record["budget"], "head": None}
         try:
             made = self._store.create(RECORD, as_json(record))
         except ResultStoreError as error:
             raise _unwritable(self.path, error) from None
-        if not made:
-            raise OutputError(_taken(self.path, "started"))
-        return record
+        return record if made else None
 
     def _check_writable(self) -> None:
         probe = f".{RECORD}.{secrets.token_hex(4)}"

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 STARTS = 8
+POINTS = 32
 GRIDS = (201, 61, 25, 13)
 """Points of an axis where the least value is looked for first, for 1, 2, ... axes."""
 
@@ -58,6 +59,29 @@ def bernstein_gradient(coefficients: Floats, point: Floats) -> Floats:
     """Of the polynomial, at one point: ``d/dt sum c_v b_{v,k} = k sum (c_{v+1} - c_v) b_{v,k-1}``."""
     slopes = (np.diff(coefficients, axis=axis) * (size - 1) for axis, size in enumerate(coefficients.shape))
     return np.array([bernstein_value(slope, point[None])[0] for slope in slopes])
+
+
+def averaged_bernstein(coefficients: Floats, radius: float) -> Floats:
+    """Coefficients of the mean of the polynomial over balls of a radius: waves of noise that are shorter vanish.
+
+    That is a polynomial of the same degrees; its values at as many points as there are coefficients tell it. A ball is
+    ``POINTS`` points that are drawn once, each with its opposite.
+
+    >>> averaged_bernstein(np.array([0.0, 0.5, 1.0]), 0.1).round(9).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    p, generator = coefficients.ndim, np.random.Generator(np.random.Philox(coefficients.ndim))
+    ball = generator.standard_normal((POINTS, p))
+    ball *= (generator.random(POINTS) ** (1 / p) / np.linalg.norm(ball, axis=1))[:, None]
+    ball = radius * np.concatenate([ball, -ball])
+    axes = [(1 - np.cos((np.arange(size) + 0.5) * np.pi / size)) / 2 for size in coefficients.shape]
+    nodes = np.array(list(itertools.product(*axes)))
+    values = sum(bernstein_value(coefficients, nodes + step) for step in ball) / len(ball)
+    found = np.reshape(values, coefficients.shape)
+    for axis, places in enumerate(axes):
+        inverse = np.linalg.inv(bernstein_basis(len(places) - 1, places))
+        found = np.moveaxis(np.tensordot(inverse, found, (1, axis)), 0, axis)
+    return np.asarray(found)
 
 
 def minimise_bernstein(coefficients: Floats, ridge: float = 0.0) -> Floats:

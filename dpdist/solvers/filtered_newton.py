@@ -57,8 +57,10 @@ MOVED_HESSIAN = 0.49
 """Squared relative error of a Hessian at the point where a step ends: curvature changes on the way."""
 CURVATURE_RATIO = (0.05, 1.2)
 """How far the curvature may change between two rounds."""
-HESSIAN_FLOOR = 0.1
-"""Of what the former Hessian says, direction by direction: less is not believed."""
+HESSIAN_FLOOR = 0.05
+"""Least eigenvalue of a Hessian, relative to its noise."""
+CHANGES = (0.0, *np.geomspace(1e-6, 1.0, 25))
+"""By how much entries of a Hessian may change from point to point, squared and relative to its eigenvalues."""
 STEEPEST = 0.94
 """Largest standard deviation of linearised margins over what there can be; beyond it the prior would explode."""
 SOLVABLE = 1e-12
@@ -149,9 +151,13 @@ class Solution:
         Covariance of the minimiser's coordinates before the first step.
     most : float
         Excess of the objective (a sum) at the start, at most.
+    n_rows : float
+        How many rows there are in the sums, by their weights.
     last_step : float
         Decrease of the objective (a sum) in the last step, by that Hessian, without what noise alone is expected to
         give.
+    steps : sequence of (array, array)
+        The gain of each step, and the variances of the noise in its gradient.
     """
 
     point: Vector
@@ -160,7 +166,17 @@ class Solution:
     hessian: Matrix
     prior: Matrix
     most: float
+    n_rows: float
     last_step: float = math.inf
+    steps: Sequence[tuple[Matrix, Vector]] = ()
+
+    def left_by(self, hessian: Matrix) -> tuple[Matrix, Matrix]:
+        """What ``noise`` and ``shrinkage`` are where the Hessian was another one than the steps were made with."""
+        noise, shrinkage = np.zeros_like(hessian), np.eye(len(hessian))
+        for gain, variance in self.steps:
+            left = np.eye(len(hessian)) - gain @ hessian
+            noise, shrinkage = left @ noise @ left.T + (gain * variance) @ gain.T, left @ shrinkage
+        return noise, shrinkage
 
     @property
     def excess(self) -> float:
@@ -209,17 +225,19 @@ def filtered_newton(
     slopes[d - 1 :] = 0.0 if constant else 1.0
     penalty = np.diag(ridge * slopes)
     off_diagonal = second_moment.std / math.sqrt(2)
-    n_rows = _counted(second_moment, n_rows, constant)
+    n_rows = counted_rows(float(second_moment.value[-1, -1]), second_moment.std, n_rows, constant)
     squares = float(slopes @ np.diag(second_moment.value))
     lengths = max(squares, least_length * n_rows * row_norm**2)
     prior = np.where(slopes > 0, MARGINS * n_rows / lengths, CONSTANT / constant**2 if constant else 0.0)
-    start = curvature.at_zero * denoised(second_moment.value, off_diagonal, floor=0.05 * off_diagonal)
+    known = Noisy(curvature.at_zero * second_moment.value, curvature.at_zero * second_moment.std)
+    start = whole_hessian(known)
     loss_part, error = start, curvature.at_zero * off_diagonal
     w, noise, shrinkage, turn = np.zeros(d), np.zeros((d, d)), np.eye(d), np.eye(d)
     spread = before = np.diag(prior)
     most = n_rows * curvature.value_at_zero
-    found = Solution(w, noise, shrinkage, start + penalty, before, most)
+    found = Solution(w, noise, shrinkage, start + penalty, before, most, n_rows)
     reused = "hessian" not in rounds
+    steps: list[tuple[Matrix, Vector]] = []
     for number, kind in enumerate(rounds):
         if kind == "curvature":
             mean = (yield Question("curvature", number, w)).value[0] / n_rows
@@ -227,8 +245,8 @@ def filtered_newton(
             loss_part, error = ratio * start, ratio * curvature.at_zero * off_diagonal
         elif kind == "hessian":
             released = yield Question("hessian", number, w)
-            error = released.std / math.sqrt(2)
-            loss_part = updated_hessian(loss_part, released.value, error)
+            known = updated_hessian(known, released)
+            loss_part, error = whole_hessian(known), known.std / math.sqrt(2)
         hessian = loss_part + penalty
         gradient = yield Question("gradient", number, w)
         g, variance = gradient.value + ridge * slopes * w, np.full(d, gradient.std**2)
@@ -238,7 +256,7 @@ def filtered_newton(
             if reused and constant and signal < COARSE and curvature.level is not None:
                 std = math.sqrt(variance[-1]) / (n_rows * constant * curvature.slope_at_zero)
                 mean = -g[-1] / (n_rows * constant * curvature.slope_at_zero)
-                level = curvature.level(_shrunken(mean, std))
+                level = curvature.level(shrunken(mean, std))
                 sums = start[:, -1] / (curvature.at_zero * constant)
                 sums[-1] = n_rows * constant
                 w = np.append(w[:-1], level.margin / constant)
@@ -267,21 +285,38 @@ def filtered_newton(
         noise = left @ noise @ left.T + seen
         shrinkage = left @ shrinkage
         gained = float(step @ hessian @ step) / 2 - of_noise
-        found = Solution(w, noise, shrinkage, hessian, before, most, max(gained, 0.0))
+        steps.append((gain, variance))
+        found = Solution(w, noise, shrinkage, hessian, before, most, n_rows, max(gained, 0.0), steps)
     return found
 
 
-def updated_hessian(before: Matrix, released: Matrix, noise: float) -> Matrix:
-    """What a released Hessian adds to the former one: a change of scale, and what of the rest is above its noise."""
-    ratio = float(np.clip(np.sum(released * before) / np.sum(before * before), *CURVATURE_RATIO))
-    scaled = ratio * before + SOLVABLE * ratio * float(np.trace(before)) * np.eye(len(before))
-    changed = scaled + denoised(released - scaled, noise)
-    root = np.linalg.cholesky(scaled)
-    half = scipy.linalg.solve_triangular(root, changed, lower=True)
-    values, vectors = np.linalg.eigh(scipy.linalg.solve_triangular(root, half.T, lower=True))
-    vectors = root @ vectors
-    found: Matrix = (vectors * np.maximum(values, HESSIAN_FLOOR)) @ vectors.T
-    return found
+def updated_hessian(before: Noisy, released: Noisy) -> Noisy:
+    """What is known of a Hessian after a former one, of another point, and a release: their mean by precision.
+
+    In the eigenvectors of the former one its entries have changed by one ratio, and beyond it by ``q h_i h_j`` in the
+    mean square, q the most likely of `CHANGES`. An entry that noise hides is the mean of all releases so far, one that
+    stands out is the last. Both are noisy: `whole_hessian` is what steps rest on.
+    """
+    values, vectors = np.linalg.eigh(whole_hessian(before))
+    raw, old, new = vectors.T @ released.value @ vectors, before.std**2 / 2, released.std**2 / 2
+    ratio = float(np.clip(values @ np.diag(raw) / (values @ values), *CURVATURE_RATIO))
+    rest = raw - ratio * (vectors.T @ before.value @ vectors)
+    twice = 1 + np.eye(len(values))
+    old, sizes = ratio**2 * old, ratio**2 * values[:, None] * values
+    likelihood = []
+    for q in CHANGES:
+        variance = twice * (old + q * sizes + new)
+        likelihood.append(-float((np.log(variance) + rest**2 / variance).sum()))
+    known = old + CHANGES[int(np.argmax(likelihood))] * sizes
+    gain = known / (known + new)
+    value = ratio * before.value + vectors @ (gain * rest) @ vectors.T
+    return Noisy((value + value.T) / 2, math.sqrt(2 * new * float((gain * twice).sum() / twice.sum())))
+
+
+def whole_hessian(found: Noisy) -> Matrix:
+    """Without most of its noise, and positive."""
+    error = found.std / math.sqrt(2)
+    return denoised(found.value, error, floor=HESSIAN_FLOOR * error)
 
 
 def error_of_hessian(rounds: Sequence[str]) -> float:
@@ -289,12 +324,14 @@ def error_of_hessian(rounds: Sequence[str]) -> float:
     return ERROR_OF_HESSIAN if "hessian" in rounds else ERROR_OF_REUSED
 
 
-def _counted(second_moment: Noisy, n_rows: float, constant: float) -> float:
-    """Rows that are in the sums: the constant feature's square counts them, up to two standard deviations."""
+def counted_rows(square: float, std: float, n_rows: float, constant: float) -> float:
+    """Rows that are in the sums, by their weights: the noisy square of the constant feature counts them.
+
+    Up to two standard deviations; without a constant feature the public number.
+    """
     if not constant:
         return n_rows
-    counted = float(second_moment.value[-1, -1] + 2 * second_moment.std) / constant**2
-    return min(n_rows, max(counted, LEAST_COUNTED * n_rows))
+    return min(n_rows, max((square + 2 * std) / constant**2, LEAST_COUNTED * n_rows))
 
 
 def _of_error(error: float, spread: Matrix, slopes: Vector, reused: bool) -> float:
@@ -333,7 +370,7 @@ def _around_mean(
     return np.append(np.full(d, MARGINS / around), last / constant**2), turn
 
 
-def _shrunken(mean: float, std: float) -> float:
+def shrunken(mean: float, std: float) -> float:
     """A noisy mean of labels, as likely anywhere in [-1, 1] before; never at the ends."""
     most = 1 / (1 + max(std, 1e-9))
     return min(max(mean / (1 + 3 * std**2), -most), most)

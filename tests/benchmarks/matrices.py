@@ -6,10 +6,13 @@ import functools
 import math
 import tracemalloc
 
+import dask
 import numpy as np
+from sklearn.decomposition import PCA as SklearnPCA
 from threadpoolctl import threadpool_limits
 
-from dpdist import Budget, Coordinator, Dataset
+from dpdist import Budget, Coordinator, Dataset, local
+from dpdist.central import PCA
 from dpdist.estimators.row_maps import features
 from dpdist.kernels.hessians import glm_hessian
 from dpdist.kernels.moments import second_moment
@@ -18,6 +21,8 @@ from dpdist.losses import Logistic, Sigmoid
 from dpdist.privacy.accounting.plan import Item
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.privacy.randomness.bits import SystemBits
+from dpdist.privacy.randomness.draws import StreamDraws
+from dpdist.privacy.randomness.streams import Stream
 from dpdist.queries.moment_sums import SecondMomentSum
 from tests.benchmarks.measure import benchmark, best_of
 
@@ -43,6 +48,33 @@ def against_numpy(d: int) -> tuple[float, str]:
 benchmark("moments-50-columns", "<= 1.5")(functools.partial(against_numpy, 50))
 benchmark("moments-200-columns", "<= 1.15")(functools.partial(against_numpy, 200))
 benchmark("moments-1000-columns", "<= 1.05")(functools.partial(against_numpy, 1000))
+
+
+@benchmark("pca-vs-sklearn", "<= 1.3")
+def pca_vs_sklearn() -> tuple[float, str]:
+    X = np.random.default_rng(0).normal(size=(400_000, 100))
+    private = PCA(5, row_norm=12.0, epsilon=1.0, delta=1e-6, cluster="threads")
+    with threadpool_limits(1), dask.config.set(num_workers=1):
+        theirs, ours = best_of(
+            lambda: SklearnPCA(5, svd_solver="covariance_eigh").fit(X), lambda: private.fit(X), repeats=7
+        )
+    return ours / theirs, "a whole private PCA in memory, 4e5 x 100, one core, over scikit-learn's covariance_eigh"
+
+
+@benchmark("moment-reports", "<= 1.5")
+def moment_reports() -> tuple[float, str]:
+    protocol = local.SecondMoment(row_norm=5.0, epsilon=1.0).protocol(10**6, 20)
+    block = {"X": np.random.default_rng(0).normal(size=(4096, 20))}
+    stream = Stream(bytes(32), "benchmark")
+    drawn, reported = best_of(
+        lambda: StreamDraws(stream.generator(0)).normals((4096, packed_size(20))),
+        lambda: protocol.summarise(block, StreamDraws(stream.generator(0))),
+        repeats=40,
+    )
+    return (
+        reported / drawn,
+        "reports of the products of 20 columns and their sum, over drawing 210 normal numbers for each",
+    )
 
 
 @benchmark("hessian-pass", "<= 1.3")

@@ -59,7 +59,7 @@ def test_another_shell() -> None:
         (["dpdist", "completion", "b"], ["bash"]),
         (["dpdist", "info", "--"], ["--verify", "--json", "--help"]),
         (["dpdist", "run", "dp-sv"], ["dp-svrg", "dp-svrgpp"]),
-        (["dpdist", "plan", "mean-d"], ["mean-dp"]),
+        (["dpdist", "plan", "mean-d"], ["mean-dp-thesis", "mean-dp"]),
         (["dpdist", "methods", "ou"], ["out-pert", "oue"]),
         (["dpdist", "figures", "fig-3.7"], ["fig-3.7"]),
     ),

@@ -54,7 +54,7 @@ def test_details_list_the_parameters_that_a_job_can_set(name, capsys):
 
 def test_details_of_a_parameter_come_from_the_docstrings(capsys):
     out = call(capsys, "methods", "dp-gd").out
-    assert "row_norm: a number or null" in out and "longer rows are" in out
+    assert "row_norm: a number or null" in out and "longer rows less" in out
     assert "l1_ratio: a number, default 0.0" in out and "alpha: a number or null" in out
 
 

@@ -31,10 +31,9 @@ def shell(home: Path, commands: str) -> subprocess.CompletedProcess[str]:
 
 
 def commands_of(title: str) -> str:
-    """The shell block of a section of the README."""
+    """The first shell block of a section of the README."""
     section = README.read_text().split(f"## {title}")[1].split("\n## ")[0]
-    (commands,) = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
-    return commands
+    return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)[0]
 
 
 def test_two_users_of_the_local_model(tmp_path):

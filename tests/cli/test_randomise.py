@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+from dpdist import local
+from dpdist.data.growing import GrowingGroup
+from dpdist.errors import DataError
+from dpdist.identity import tagged
+from dpdist.jobs import job_data
+from dpdist.jobs.job import load_job
+from dpdist.jobs.questions import fit_reports
+from dpdist.local.surfaces.surface_losses import CustomLoss
 from dpdist.local.survey.questionnaire import Survey
 from dpdist.local.survey.wire import decode, report_bytes
 from tests.cli.command import call
 
 SECRET = "1234.5678"
+DPDIST = [sys.executable, "-m", "dpdist.cli"]
 
 
 @pytest.fixture
@@ -62,7 +73,7 @@ def test_reports_as_lines_and_as_bytes(capsys, survey, tmp_path):
 
 def test_pipes(survey):
     command = [sys.executable, "-m", "dpdist.cli", "randomise", "--protocol", str(survey), "--input", "-", "--raw"]
-    done = subprocess.run(command, input=b'"yes"\n{"X": 0}\nrubbish\n', capture_output=True, timeout=120)
+    done = subprocess.run(command, input=b'"yes"\n{"X": 0}\nrubbish\n', capture_output=True, timeout=300)
     protocol = Survey.read(survey)
     assert done.returncode == 0 and done.stderr == b"" and len(done.stdout) == 3 * report_bytes(protocol)
     table = np.frombuffer(done.stdout, np.uint8).reshape(3, -1)
@@ -92,7 +103,19 @@ def test_a_mistyped_value_is_refused_and_not_repeated(capsys, survey, value):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--epsilon", 1], "give one of --categories, --n-categories, --numbers, --vector, not 0"),
+        (["--epsilon", 1], "give one of --categories, --n-categories, --numbers, --vector, --tasks, not 0; or a JOB"),
+        (
+            ["kway-fourier", "--epsilon", 1],
+            "--epsilon is for questions without a job: set params, method and budget in",
+        ),
+        (["--categories", "a,b", "--epsilon", 1, "--n-rows", 9], "--n-rows is for the question of a job"),
+        (["dp-gd"], "dp-gd has a trusted coordinator, which asks nobody"),
+        (["kway-fourer"], "did you mean 'kway-fourier'"),
+        (["kway-fourier", "--n-rows", 60000], "60000 users are too few for 175 sets of bits: at least 200 for each"),
+        (["kway-fourier", "--set", "budget.epsilon=-1"], "budget.epsilon"),
+        (["hinge-ldp", "--round", 50], "hinge-ldp asks 50 groups of users, with the numbers 0 to 49"),
+        (["hinge-ldp", "--state", "a"], "--state takes numbers separated by commas"),
+        (["nldp-glm-pubcov", "--set", "data.public_rows=0"], "from public rows without labels"),
         (["--epsilon", 1, "--numbers", 1, "--vector", 2], "not 2"),
         (["--epsilon", 1, "--categories", "a"], "at least two names"),
         (["--epsilon", 1, "--categories", "a,a"], "different names"),
@@ -134,3 +157,217 @@ def test_reports_of_another_question_are_not_counted(capsys, survey, tmp_path):
     (tmp_path / "r.hex").write_text(call(capsys, "randomise", "--protocol", other, "--value", "yes").out)
     said = call(capsys, "aggregate", "--protocol", survey, tmp_path / "r.hex")
     assert said.code == 2 and "none of the 1 reports is a valid answer to this survey (survey: 1)" in said.err
+
+
+SURFACE = {"low": 0.0, "high": 1.0, "epsilon": 2.0}
+MARGIN = {"classes": [0, 1], "radius": 1.0, "row_norm": 1.0, "epsilon": 2.0}
+LATENT = {"noise_std": 1.0, "radius": 2.0, "start": [1.0, 0.0, 0.0], "epsilon": 2.0}
+PUBLISHED = {
+    "parities": lambda: local.Marginals(2, epsilon=2.0).protocol(100_000, 3),
+    "conjunctions": lambda: local.Marginals(2, method="chebyshev", epsilon=2.0).protocol(100_000, 3),
+    "cosines": lambda: local.DensityQueries(0.0, 1.0, epsilon=2.0).protocol(100_000, 3),
+    "public rows": lambda: (
+        local.LogisticRegression(classes=[0, 1], method="public-covariance", epsilon=2.0)
+        .decided(100_000, 3)
+        .given(np.random.default_rng(0).normal(size=(99, 3)))
+        .protocols[0]
+    ),
+    **{
+        reporter: lambda reporter=reporter: local.RiskSurface("welsch", reporter=reporter, **SURFACE).protocol(10**6, 3)
+        for reporter in ("hybrid", "one-bit", "coding", "transform", "split")
+    },
+    **{
+        f"latent {method}": lambda method=method: local.TwoComponentMixture(
+            method, delta=1e-6 if method == "truncate" else None, **LATENT
+        ).protocol(100_000, 3)
+        for method in ("l2", "coordinate", "truncate")
+    },
+    "latent lines": lambda: local.MixedRegression(**LATENT).protocol(100_000, 3),
+    **{
+        method: lambda method=method: local.LinearSVC(
+            method=method, delta=None if method == "direction" else 1e-6, **MARGIN
+        ).protocol(100_000, 3)
+        for method in ("direction", "hermite", "copies")
+    },
+}
+"""Questions that an estimator writes, of three columns."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_devices_answer_what_estimators_ask(capsys, tmp_path, name):
+    protocol = PUBLISHED[name]()
+    labelled, path, store = "y" in protocol.arrays, tmp_path / "q.json", tmp_path / "reports.zarr"
+    path.write_text(
+        Survey(protocol, state=[0.1, 0.2, 0.3] if name == "copies" or name.startswith("latent") else None).to_json()
+    )
+    record = {"X": [1, 0.25, 0], **({"y": 1} if labelled else {})}
+    (tmp_path / "records.jsonl").write_text("\n".join(map(json.dumps, [record] * 38 + [None, {"X": "rubbish"}])))
+    said = call(capsys, "randomise", "--protocol", path, "--input", tmp_path / "records.jsonl", "--output", store)
+    assert (said.code, said.out, said.err) == (0, "", "")
+    found = json.loads(call(capsys, "aggregate", "--protocol", path, store, "--json").out)
+    assert found["counted"] == 40 and np.isfinite(found["estimate"]).all() and found["standard_error"] > 0
+    assert found["guarantee"]["epsilon"] == 2.0
+    typed = call(capsys, "randomise", "--protocol", path, "--value", "1,0.25,0")
+    assert (typed.code, "X, y" in typed.err) == ((2, True) if labelled else (0, False))
+
+
+def test_a_loss_of_ones_own_is_not_published():
+    loss = CustomLoss(tagged("first column")(lambda w, X: X[:, 0]), 0.0, 1.0)
+    with pytest.raises(DataError, match="CustomLoss is none of the classes that a survey can name"):
+        Survey(local.RiskSurface(loss, **SURFACE).protocol(10_000, 1)).to_json()
+
+
+ASKED = {
+    "kway-fourier": ["data.n=20000", "data.d=4", "params.order=3", "budget.epsilon=8"],
+    "kway-cheb": ["data.n=60000", "data.d=4", "params.order=3", "budget.epsilon=8"],
+    "smooth-query-trig": ["data.n=4000", "budget.epsilon=8"],
+    "local-bernstein": ["data.n=4000", "data.d=1", "budget.epsilon=8"],
+    "local-bernstein-1bit": ["data.n=4000", "data.d=1", "budget.epsilon=8"],
+    "local-bernstein-genprot": ["data.n=4000", "data.d=1", "budget.epsilon=4"],
+    "nldp-glm-pubcov": ["data.n=4000", "data.d=3", "budget.epsilon=8", "data.public_rows=2000"],
+    "nldp-glm-pub": ["data.n=4000", "data.d=3", "budget.epsilon=8", "data.public_rows=2000"],
+    "linear-surrogate-ldp": ["data.n=4000", "data.d=3", "budget.epsilon=8"],
+    "hermite-poly-ldp": ["data.n=4000", "data.d=3", "budget.epsilon=8"],
+}
+"""Jobs whose question real users answer, at an epsilon at which so few of them tell something."""
+SHARE_OF_TRIVIAL = {"kway-cheb": 1.0}
+"""Where it is not .6: noise is secret, and all are at least 6 standard deviations from it."""
+
+
+def records_of(name, settings):
+    """The users of a job as devices have them, the job, and what is known of them."""
+    job = load_job(name, settings)
+    dataset, generated = job_data.load(job)
+    rows = {array: values.tolist() for array, values in dataset.read(0, dataset.n_rows).items() if array in "Xy"}
+    lines = [json.dumps(dict(zip(rows, row, strict=True))) for row in zip(*rows.values(), strict=True)]
+    return "\n".join(lines), job, generated
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_job_is_asked_of_devices_and_fitted_to_what_they_send(capsys, tmp_path, name):
+    records, job, generated = records_of(name, ASKED[name])
+    path, store, sets = tmp_path / "q.json", tmp_path / "reports.zarr", [w for s in ASKED[name] for w in ("--set", s)]
+    (tmp_path / "records.jsonl").write_text(records)
+    assert call(capsys, "question", name, *sets, "--output", path).code == 0
+    sent = call(capsys, "randomise", "--protocol", path, "--input", tmp_path / "records.jsonl", "--output", store)
+    assert (sent.code, sent.out, sent.err) == (0, "", "")
+    aggregate = ["aggregate", "--protocol", path, store, "--job", name, *sets]
+    found = json.loads(call(capsys, *aggregate, "--json").out)
+    assert found["counted"] == job.data["n"] and set(found["fitted"]) == {
+        o.removesuffix("_") for o in job.method.outputs
+    }
+    assert call(capsys, *aggregate).code == 0
+
+    model = fit_reports(job, local.aggregate(Survey.read(path), str(store)))
+    for array, values in found["fitted"].items():
+        np.testing.assert_array_equal(np.asarray(values), getattr(model, f"{array}_"))
+    metric = generated.metric(model)
+    assert metric.error(model) < SHARE_OF_TRIVIAL.get(name, 0.6) * metric.trivial()
+    other = call(capsys, *aggregate, "--set", "budget.epsilon=3")
+    assert other.code == 2 and "these are reports to another question than this estimator asks" in other.err
+
+
+def test_real_processes_ask_answer_and_add_up(tmp_path):
+    """Two devices at once, of a question about data that nobody has in one place."""
+    words = ["kway-fourier", "--n-rows", "6000", "--n-features", "4", "--set", "params.order=2"]
+    question = subprocess.run([*DPDIST, "question", *words], capture_output=True, timeout=300, check=True)
+    (tmp_path / "q.json").write_bytes(question.stdout)
+    halves = ["\n".join(['{"X": [1, 1, 0, 1]}', "[1, 1, 0, 1]"] * 600), "\n".join(["[0, 0, 0, 1]"] * 1200)]
+    randomise = [*DPDIST, "randomise", "--protocol", tmp_path / "q.json", "--input", "-"]
+    devices = [subprocess.Popen(randomise, stdin=-1, stdout=-1, stderr=-1, text=True) for _ in halves]
+    told = [device.communicate(half, timeout=300) for device, half in zip(devices, halves, strict=True)]
+    assert [device.returncode for device in devices] == [0, 0] and [err for _, err in told] == ["", ""]
+    (tmp_path / "all.hex").write_text("".join(out for out, _ in told))
+    words = ["aggregate", "--protocol", tmp_path / "q.json", tmp_path / "all.hex", "--job", *words, "--json"]
+    found = json.loads(subprocess.run([*DPDIST, *words], capture_output=True, timeout=300, check=True).stdout)
+    assert found["counted"] == 2400 and len(found["fitted"]["estimates"]) == 10
+    model = local.Marginals(2, epsilon=1.0)
+    model.fit_reports(local.aggregate(Survey.read(tmp_path / "q.json"), str(tmp_path / "all.hex")), 6000, 4)
+    assert model.estimates_.tolist() == found["fitted"]["estimates"] and model.guarantee_.epsilon == 1.0
+    assert abs(model.marginal([0, 1])[1, 1] - 0.5) < 6 * model.standard_error([0, 1])  # fails once in 1e9
+
+
+def test_reports_of_several_rounds_are_not_taken_for_one(capsys, tmp_path):
+    model = local.LinearSVC(method="copies", delta=1e-6, **MARGIN)
+    reports = local.simulate(model.protocol(100_000, 3), {"X": np.zeros((9, 3)), "y": np.ones(9)}, random_state=0)
+    with pytest.raises(DataError, match="'copies' asks 50 groups of users one after another"):
+        model.fit_reports(reports, 100_000, 3)
+    said = call(capsys, "aggregate", "--protocol", "q.json", "reports.hex", "--n-rows", 9)
+    assert said.code == 2 and "give it with --job" in said.err
+
+
+def full(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("name", ["report.bin", "reports.zarr"])
+def test_a_full_disk_leaves_no_reports_behind(capsys, survey, tmp_path, monkeypatch, name):
+    """What is left could be sent, and the answers be randomised a second time beside it."""
+    (tmp_path / "out").mkdir()
+    words = ["randomise", "--protocol", survey, "--value", "yes", "--output", tmp_path / "out" / name]
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        patched.setattr(GrowingGroup, "finish", full)
+        said = call(capsys, *words)
+    assert said.code == 2 and name in said.err and "No space left on device; make room and start again" in said.err
+    assert list((tmp_path / "out").iterdir()) == [], "nothing under any name"
+    assert call(capsys, *words).code == 0, "the same command again"
+    again = call(capsys, *words)
+    assert again.code == 2 and ("is there already" in again.err or "already stored there" in again.err)
+
+
+def test_a_question_is_written_whole_or_stays_as_it_was(capsys, survey, monkeypatch):
+    before = survey.read_bytes()
+    monkeypatch.setattr(os, "fsync", full)
+    said = call(capsys, "question", "--n-categories", 3, "--epsilon", 1, "--output", survey)
+    assert said.code == 2 and f"{survey}: No space left" in said.err
+    assert survey.read_bytes() == before and [path.name for path in survey.parent.iterdir()] == [survey.name]
+
+
+def test_reports_go_through_a_pipe(survey, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    words = [*DPDIST, "randomise", "--protocol", survey, "--value", "yes", "--output", tmp_path / "pipe"]
+    with subprocess.Popen(words) as device:
+        sent = (tmp_path / "pipe").read_bytes()
+    assert device.returncode == 0 and len(sent) == report_bytes(Survey.read(survey))
+
+
+def test_answers_to_tasks_from_the_question_to_the_labels(capsys, tmp_path):
+    question, store = tmp_path / "tasks.json", tmp_path / "reports.zarr"
+    assert call(capsys, "question", "--tasks", 12, "--epsilon", 3, "--output", question).code == 0
+    truth = np.arange(12) % 2
+    records = [[None if j == i % 12 else int(truth[j]) for j in range(12)] for i in range(200)]
+    (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, records)))
+    said = call(capsys, "randomise", "--protocol", question, "--input", tmp_path / "answers.jsonl", "--output", store)
+    assert (said.code, said.out, said.err) == (0, "", "")
+    found = json.loads(call(capsys, "aggregate", "--protocol", question, store, "--json").out)
+    assert found["counted"] == 200 and found["labels_of_tasks"] == truth.tolist()
+    said = call(capsys, "aggregate", "--protocol", question, store)
+    assert "Share of answers" in said.out and "replacing all 12 of them: e^36" in " ".join(said.out.split())
+    survey = Survey.read(question)
+    assert report_bytes(survey) == 30 + 2, "eight answers to a byte"
+
+
+def test_what_is_no_question_about_tasks_is_refused(capsys):
+    for wrong, message in (
+        (["--categories", "a,b", "--classes", 3], "give --tasks as well"),
+        (["--tasks", 3, "--method", "krr"], "one law, randomised response"),
+        (["--tasks", 3, "--n-categories", 3], "one kind of value"),
+    ):
+        said = call(capsys, "question", "--epsilon", 1, *wrong)
+        assert said.code == 2 and message in said.err
+
+
+def test_devices_have_answers_and_no_packed_bytes(capsys):
+    for method in ("mv-private", "ds-full-ldp"):
+        shape = ("--n-rows", 100, "--n-features", 2)
+        said = call(capsys, "question", method, *shape, "--set", "params.layout=packed")
+        assert said.code == 2 and "ask with layout='cells'" in said.err and not said.out
+
+
+def test_what_reads_all_reports_again_is_not_fitted_to_their_sum():
+    model = local.TruthInference("dawid-skene", epsilon=2.0)
+    rows = np.random.default_rng(0).integers(0, 2, (500, 6))
+    reports = local.simulate(model.protocol(500, 6), {"X": rows}, random_state=0)
+    with pytest.raises(DataError, match="'dawid-skene' goes through the reports of all users again and again"):
+        model.fit_reports(reports, 500, 6)

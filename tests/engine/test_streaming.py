@@ -6,16 +6,21 @@ import threading
 import time
 import warnings
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dpdist import Budget, Dataset, Ledger
 from dpdist.data.dataset_schema import ArraySpec
 from dpdist.data.sources import Source
 from dpdist.engine import shards
+from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.shards import Failure, Round, ShardPlan, ahead, load_shard, streamed_bytes, summarise_shard
 from dpdist.errors import DataError
+from dpdist.privacy.accounting.plan import Item
+from dpdist.privacy.mechanisms.additive import Laplace
 
 WIDTH = 4
 
@@ -112,3 +117,20 @@ def test_what_a_row_looks_like_makes_no_warning():
         warnings.simplefilter("always")
         shard = shard_of(Slow(200, True), prepare=lambda rows: rows / 0.0 * 0.0)
     assert not isinstance(shard, Failure) and not seen
+
+
+@pytest.mark.parametrize("stored", ["rows of this process", "a store"])
+@pytest.mark.parametrize("of, stays", [(np.asarray, True), (np.float64, False)], ids=["bytes", "numbers"])
+def test_bytes_that_become_numbers_are_counted_as_numbers(tmp_path, stored, of, stays):
+    """8e5 bytes fit into half of 4 MB; as float64 they would fill 6.4 MB, and are prepared piece by piece."""
+    X = np.random.default_rng(0).integers(0, 2, (100_000, 8)).astype(np.uint8)
+    place = () if stored == "rows of this process" else (str(tmp_path / "bits.zarr"),)
+    dataset = Dataset.from_arrays(*place, X=X, partition_rows=10_000)
+    workers = SimpleNamespace(n_threads=2, memory=4e6)
+    with Coordinator(dataset, Budget(1.0), arrays={"X": of}, ledger=Ledger(":memory:"), random_state=0) as coordinator:
+        coordinator.plan([Item("noise", Laplace())])
+        plans = coordinator._shard_plans(workers)
+        assert {plan.resident for plan, _ in plans} == {stays}
+        shards = [load_shard(plan, sources) for plan, sources in plans]
+        seen = [block["X"] for shard in shards for _, block in shard.blocks_in(0, 100_000)]
+        assert sum(int(rows.sum()) for rows in seen) == X.sum() and {rows.dtype for rows in seen} == {of(X[:1]).dtype}

@@ -17,7 +17,10 @@ MOST_PARAMETERS = 20
 """Of the signature of an estimator: `LogisticRegression`, all of whose parameters several methods share."""
 FOLLOW_FROM_RELEASES = {name: {"difference"} for name in ("dp-svrg", "dp-svrgpp", "dp-katyusha")}
 FOLLOW_FROM_RELEASES["dp-adassp"] = {"gradient"}
-FOLLOW_FROM_RELEASES["dp-newton-scaled"] = {"second moment", "gradient"}
+FOLLOW_FROM_RELEASES["dp-newton-scaled"] = {"second moment", "residuals", "gradient"}
+FOLLOW_FROM_RELEASES["dp-htp"] = {
+    f"{line}{t}" for line in ("row norms", "second moment", "gradient") for t in ("", " 1", " 2", " 3")
+}
 """Lines whose bound is a function of what was released before; all others have a sensitivity beforehand."""
 NO_FORMULA = {"saa-nrs", "trim-mean-ss"}
 """Noise that follows the rows; nothing public says how large it is (of `trim-mean-ss`: without a second moment)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import pytest
 
 from dpdist import LogisticRegression
 from dpdist.central import SVRG, GradientDescent
+from dpdist.errors import DataError
 from dpdist.figures import run_figure as figures
-from dpdist.figures.figure import load_figure
-from dpdist.figures.measures import Gap, along, minimise
+from dpdist.figures.figure_file import load_figure
+from dpdist.figures.measures import Gap, along, minimise, sparse_minimum
 from dpdist.figures.run_figure import run_figure
 from dpdist.jobs.job import JobError
 from dpdist.losses import Huber, Logistic
@@ -21,6 +23,30 @@ from dpdist.problems import linear_problems as synthetic
 from dpdist.problems.catalog import PROBLEMS
 
 FIGURES = sorted((Path(__file__).parents[2] / "pipelines" / "figures").glob("*.yaml"))
+SOURCES = {
+    "exp-6.1-low-synth": "seed 000, figure 6.3",
+    "exp-6.1-low-real": "seed 000, section 6.1.6",
+    "exp-6.1-high": "seed 000, section 6.1.6",
+    "exp-6.2": "seed 000, section 6.2.5",
+    "exp-6.3": "seed 000, section 6.3.6",
+    "exp-l1-ball": "seed 000, section 3.1, Algorithm 3.1.4",
+    "exp-perturbation": "seed 000, section 3.1",
+    "exp-hard-instance": "seed 000, section 5.3.2; seed 004, Theorem 1",
+    "exp-scaling": "seed 000, section 5.3.2; seed 004, Theorem 1",
+    "exp-l1-mean": "seed 001, Algorithm 2",
+    "exp-l1-regression": "seed 001, Algorithm 3",
+    "exp-krr": "seed 001, Algorithm 4",
+    "exp-cheb": "seed 001, Algorithms 5 and 6",
+    "exp-ht-lasso": "seed 003, section 4, Algorithms 1 and 2",
+    "exp-ht-logistic": "seed 003, section 4, Algorithm 1",
+    "exp-ht-robust": "seed 003, section 4, Theorem 3",
+    "exp-ht-sparse": "seed 003, section 5, Algorithms 3 and 5",
+    "exp-ht-l0-logistic": "seed 003, section 5.2, Algorithm 5",
+    "exp-ht-mean": "seed 003, section 5.2, Algorithm 5 and Theorem 9",
+    "exp-ht-hard": "seed 003, section 5.2, Theorem 9",
+    "exp-nldp": "seed 004, Algorithms 1 and 3",
+}
+"""The parts of the seeds that a figure draws and that have no figure of their own there."""
 SMALL = """\
 title: A test
 metric: gap
@@ -62,21 +88,41 @@ def problems_of(tmp_path, old: str, new: str) -> str:
 def test_the_figures_of_the_source_are_valid(path, preset):
     figure = load_figure(path, preset)
     number = path.stem.removeprefix("fig-").removeprefix("exp-")
-    assert figure.source == f"seed 000, figure {number}" or not number[0].isdigit()
+    numbered = f"seed 000, figure {number}" if number[0].isdigit() else figure.source
+    assert figure.source == SOURCES.get(path.stem, numbered)
     assert f"dpdist figures {path.stem}" in path.read_text()
     assert figure.n_seeds >= (5 if preset == "full" else 2)
     for cell in figure.cells:
         assert cell.job.params["random_state"] == cell.seed == cell.job.data["random_state"]
 
 
-def test_the_eight_figures_are_there():
-    assert {path.stem for path in FIGURES} >= {f"fig-3.{i}" for i in range(1, 9)}
-    assert {path.stem for path in FIGURES} >= {f"exp-5.{i}" for i in range(5, 11)} | {"exp-nldp", "exp-scaling"}
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("preset", ["quick", "full"])
+def test_every_method_of_a_figure_can_be_planned(path, preset):
+    """What is wrong with a method's parameters is found before anything runs; here without running."""
+    figure = load_figure(path, preset)
+    for cell in {(cell.panel, cell.series, cell.line, cell.x): cell for cell in figure.cells}.values():
+        figures._check(cell.job)
+
+
+def test_the_figures_of_the_seeds_are_there():
+    there = {path.stem for path in FIGURES}
+    assert there >= {f"fig-3.{i}" for i in range(1, 9)} | {f"exp-5.{i}" for i in range(1, 11)} | SOURCES.keys()
+    stand_ins = {"covertype-like", "ijcnn-like", "adult-like", "adult-like-income", "rcv1-like"}
+    for name in there:
+        figure = load_figure(name)
+        stands_in = bool({cell.job.data["generate"] for cell in figure.cells} & stand_ins)
+        assert stands_in == (figure.real is not None), f"{name} has to say what its rows stand in for"
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        ("metric: gap", "metric: gap\nreal: {name: Table, from: there}", "line 3: real.from: unknown key"),
+        ("metric: gap", "metric: gap\nreal: {name: Table}", "line 3: real.get: missing"),
+        ("series: [plain]}", "series: [plain], bounds: [{label: a, of: one}]}", "line 13: .*unknown bound 'one'"),
+        ("x: passes,", "x: passes, bounds: [{label: a, of: labels}],", "line 12: panels.1.bounds: .*without lines"),
         ("metric: gap", "metric: gaap", "line 2: metric: unknown metric 'gaap'; did you mean 'gap'"),
         ("title: A test", "titel: A test", "line 1: titel: unknown key; did you mean 'title'"),
         ("method: dp-gd,", "method: dp-gdd,", "line 9: method: unknown method 'dp-gdd'"),
@@ -88,7 +134,7 @@ def test_the_eight_figures_are_there():
         ("params.solver.n_rounds: 4", "params.n_rounds: 4", "line 9: params.n_rounds: .*write solver"),
         ("row_norm: 1.0", "row_norm: wide", "line 6: params.row_norm: expected a number"),
         ("fit_intercept: false", "fit_intercept: true", "line 6: params.fit_intercept: set it to false"),
-        ("{generate: logit}", "{path: rows.zarr}", "line 5: data.path: .*known truth"),
+        ("{generate: logit}", "{path: rows.zarr}", "line 5: data.path: .*what stands in for it"),
         ("row_norm: 1.0", "row_norm: 1.0, random_state: 3", "line 6: params.random_state: leave it out"),
         ("values: [0.5, 1.0]", "values: 0.5", "line 12: panels.1.lines.values: expected a list"),
         ("[1000, 2000]", "[many]", "line 13: panels.2.values: a position is a number, got 'many'"),
@@ -248,6 +294,95 @@ def test_the_minimum_is_one(loss):
     w = minimise(X, y, loss, lambda v, step: v / (1 + 0.01 * step))
     gradient = X.T @ loss.derivative(X @ w, y) / 400 + 0.01 * w
     assert np.abs(gradient).max() < 1e-9
+
+
+@pytest.mark.parametrize("rows", [200, 400])
+def test_the_sparse_minimum_is_found(rows):
+    """Against all supports."""
+    rng = np.random.default_rng(rows)
+    X, loss = rng.normal(size=(rows, 6)), Logistic()
+    y = np.sign(X @ [2.0, 0, -1, 0, 0, 0.5] + rng.logistic(size=rows))
+
+    def prox(v, step):
+        return v / (1 + 0.01 * step)
+
+    def objective(w):
+        return float(np.mean(loss.value(X @ w, y))) + 0.005 * w @ w
+
+    found = sparse_minimum(X, y, loss, prox, 2, minimise(X, y, loss, prox), objective)
+    least = min(
+        objective(np.put_along_axis(w := np.zeros(6), np.array(s), minimise(X[:, s], y, loss, prox), 0) or w)
+        for s in map(list, itertools.combinations(range(6), 2))
+    )
+    assert np.count_nonzero(found) == 2 and objective(found) == pytest.approx(least, abs=1e-12)
+
+
+def test_a_table_in_place_of_what_stands_in_for_it(path, tmp_path):
+    from dpdist.data import Dataset
+
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(1500, 4))
+    y = np.where(X[:, 0] + rng.normal(size=1500) > 0, 2, 1)
+    Dataset.from_arrays(tmp_path / "rows.zarr", X=X, y=y)
+    path.write_text(SMALL.replace("metric: gap", "metric: gap\nreal: {name: Rows, get: from here, unit_rows: true}"))
+    settings = [f"data.path={tmp_path / 'rows.zarr'}"]
+    record = run_figure(load_figure(path, settings=settings, n_seeds=2), tmp_path / "out")
+    rows = parquet.read_table(record["files"]["parquet"]).to_pylist()
+    assert {row["table"] for row in rows} == {str(tmp_path / "rows.zarr")}
+    assert {(row["n"], row["d"]) for row in rows} == {(1000, 3), (1500, 3)}, "no more than there are"
+    all_rows = [row for row in rows if row["n"] == 1500 and row["final"] and row["panel"].startswith("(a)")]
+    units = X[:, :3] / np.linalg.norm(X[:, :3], axis=1, keepdims=True)
+    signs = np.where(y == 2, 1.0, -1.0)
+    w = minimise(units, signs, Logistic(), lambda v, step: v / (1 + 1e-4 * step))
+    least = np.mean(np.log1p(np.exp(-signs * (units @ w)))) + 1e-4 / 2 * w @ w
+    assert {round(row["trivial_error"], 9) for row in all_rows} == {round(np.log(2) - least, 9)}
+    assert "rows of Rows" in Path(record["files"]["svg"]).read_text()
+    # the same with errors on rows that were held out
+    path.write_text(SMALL.replace("metric: gap", "metric: error"))
+    record = run_figure(load_figure(path, settings=settings, n_seeds=1), tmp_path / "out")
+    rows = parquet.read_table(record["files"]["parquet"]).to_pylist()
+    assert {row["what"] for row in rows} == {"log-loss on rows held out"} and {row["n"] for row in rows} == {1000, 1350}
+    for row in rows:
+        assert row["trivial_error"] == pytest.approx(np.log(2)) and row["nonprivate_error"] < 0.6
+        assert row["nonprivate_error"] - 0.01 < row["error"] < 0.9
+
+
+def test_a_table_that_is_not_there_or_not_public(path, tmp_path):
+    from dpdist.data import Dataset
+    from dpdist.privacy.budget import Budget
+    from dpdist.privacy.ledger.ledger import Ledger
+
+    path.write_text(SMALL.replace("metric: gap", "metric: gap\nreal: {name: Rows, get: ask the archive}"))
+
+    def refused(place, match):
+        with pytest.raises(DataError, match=match):
+            run_figure(load_figure(path, settings=[f"data.path={place}"]), tmp_path / "out")
+
+    refused(tmp_path / "gone.zarr", r"data\.path: .*gone\.zarr.* Rows: ask the archive\. .*logit stands in for it")
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    Dataset.from_arrays(tmp_path / "bare.zarr", X=X)
+    refused(tmp_path / "bare.zarr", "has no array 'y'.* Rows: ask the archive")
+    Dataset.from_arrays(tmp_path / "three.zarr", X=X, y=np.arange(50) % 3)
+    refused(tmp_path / "three.zarr", "has 3 different labels; expected 2")
+    dataset = Dataset.from_arrays(tmp_path / "private.zarr", X=X, y=np.arange(50) % 2)
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.set_limit(dataset.account, Budget(9.0, 1e-5))
+    options = {"classes": [0, 1], "row_norm": 1.0, "epsilon": 1.0, "delta": 1e-6}
+    LogisticRegression(**options, ledger=ledger, cluster="threads").fit(dataset)
+    refused(tmp_path / "private.zarr", "a ledger limits what may be told .* only tables that are public")
+
+
+def test_speed_is_measured_for_every_number_of_workers(path, tmp_path):
+    path.write_text(SMALL.replace("metric: gap", "metric: speed"))
+    record = run_figure(load_figure(path, n_seeds=2), tmp_path / "out")
+    rows = parquet.read_table(record["files"]["parquet"]).to_pylist()
+    assert all(row["error"] > 0 and row["trivial_error"] is None and row["nonprivate_error"] is None for row in rows)
+    kept = json.loads(next((tmp_path / "out" / "small.runs").glob("*.json")).read_text())
+    assert kept["points"][-1][2] == pytest.approx(kept["n"] / kept["seconds"], rel=0.1)
+    assert "users per second" in Path(record["files"]["svg"]).read_text()
+    one, two = (load_figure(path, settings=[f"cluster={{workers: {k}}}"]).cells[0].job for k in (1, 2))
+    assert figures.digest(one, "speed") != figures.digest(two, "speed")
+    assert figures.digest(one, "gap") == figures.digest(two, "gap"), "which do not depend on who computes"
 
 
 def test_the_numbers_say_what_auto_became(tmp_path):

@@ -23,7 +23,7 @@ LOCAL = sorted(name for name, method in METHODS.items() if method.trust == "loca
 
 
 def job_of(name: str, epsilon: float) -> Job:
-    delta = ("budget.delta=0.01",) if METHODS[name].guarantee != "epsilon" else ()
+    delta = ("budget.delta=0.01",) if METHODS[name].guarantee == "(epsilon, delta)" else ()
     return load_job(PIPELINES / f"{name}.yaml", (f"budget.epsilon={epsilon}", *delta))
 
 

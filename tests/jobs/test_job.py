@@ -123,7 +123,14 @@ def test_a_job_makes_its_estimator(load):
     assert model.plan(1000, 5).n_releases > 1
 
 
-NEEDED = {"n_groups": 9, "link": "wave", "label_moment": [1.5, 2.0], "second_moment": 40.0, "n_nonzero": 5}
+NEEDED = {
+    "n_groups": 9,
+    "link": "wave",
+    "label_moment": [1.5, 2.0],
+    "second_moment": 40.0,
+    "n_nonzero": 5,
+    "n_classes": 4,
+}
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -74,7 +74,7 @@ import json, dpdist
 from dpdist.jobs.job import load_job
 from dpdist.jobs.planning import plan_job
 from dpdist.jobs.registry import METHODS
-from dpdist.figures.figure import load_figure
+from dpdist.figures.figure_file import load_figure
 from dpdist.jobs.shipped import figures
 plans = {name: plan_job(load_job(name))["id"] for name in METHODS}
 drawn = {name: len(load_figure(name).cells) for name in figures()}

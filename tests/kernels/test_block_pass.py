@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -235,8 +236,20 @@ def test_scratch_starts_on_a_cache_line():
     for size in (1, 8, 1000):
         array = aligned(size)
         assert array.shape == (size,) and array.ctypes.data % 128 == 0 and not array.any()
-    assert padded([1.0, 2.0, 3.0], 2, 0.5, "w").tolist() == [1.0, 2.0, 0, 0, 0, 0, 0, 0, 3.0]
-    assert padded([1.0, 2.0], 2, 0.0, "w").tolist() == [1.0, 2.0, 0, 0, 0, 0, 0, 0, 0.0]
+    assert padded([1.0, 2.0, 3.0], 2, 0.5, "w", np.zeros(9)).tolist() == [1.0, 2.0, 0, 0, 0, 0, 0, 0, 3.0]
+    assert padded([1.0, 2.0], 2, 0.0, "w", np.zeros(9)).tolist() == [1.0, 2.0, 0, 0, 0, 0, 0, 0, 0.0]
+
+
+@pytest.mark.parametrize("loss", [Squared(), Plain()])
+def test_the_scratch_of_a_pass_is_one_allocation_and_no_array_has_a_cache_line_of_another(loss):
+    """Partitions can be small: with an allocation for each array a round on 200 rows each took a fifth longer."""
+    for d in (1, 8, 50):
+        with rows_of(np.ones((4, d)), np.ones(4), np.ones(d), loss, row_norm=1.0, intercept=0.0, chosen=None) as rows:
+            arrays = [rows.weights, rows.totals, rows.z, rows.places, rows.work]
+            assert all(array.base is rows.work.base for array in arrays) and not rows.work.any()
+            lines = [(array.ctypes.data // 128, (array.ctypes.data + array.nbytes - 1) // 128) for array in arrays]
+            assert all(array.ctypes.data % 128 == 0 for array in arrays)
+            assert all(last < first for (_, last), (first, _) in itertools.pairwise(sorted(lines)))
 
 
 def test_refuses():

@@ -295,3 +295,33 @@ def test_a_second_process_finds_the_compiled_code(tmp_path):
     runs = [subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
             for _ in range(2)]  # fmt: skip
     assert [run.stdout.split() for run in runs] == [["0", "1"], ["1", "1"]]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("intercept", [0.0, 0.6])
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+def test_weighed_rows_keep_their_margins_and_count_less(loss, intercept, dtype):
+    """The sum is the gradient of ``sum q l(<x, w>, y)``, ``q = min(1, row_norm / |x|)^2``."""
+    X, y, w = data(400, 7, 2, loss.labels, dtype)
+    X[0], X[1], X[2, 0], X[3] = 0.0, 1e-250, np.nan, 1e30
+    options = bounds(0.8, 50.0, intercept)
+    w = parameters(w, options)
+    found = glm_gradient(X, y, w, loss, **options, weighed=True) * options["grid"]
+    good = np.isfinite(X).all(axis=1)
+    Z = np.column_stack([X[good].astype(float), np.full(good.sum(), intercept)]) if intercept else X[good].astype(float)
+    lengths = np.linalg.norm(X[good].astype(float), axis=1)
+    q = np.minimum(1.0, 0.8 / np.maximum(lengths, 1e-300)) ** 2
+    terms = (q * loss.derivative(Z @ w, y[good]))[:, None] * Z
+    inside = np.linalg.norm(terms, axis=1) < 49.0
+    terms[~inside] *= (50.0 / np.linalg.norm(terms[~inside], axis=1))[:, None]
+    np.testing.assert_allclose(found, terms.sum(axis=0), rtol=1e-6 if dtype == np.float32 else 1e-9, atol=1e-5)
+    short = np.delete(X, 3, axis=0) * 1e-3
+    y = np.delete(y, 3)
+    plain = glm_gradient(short, y, w, loss, **options)
+    assert np.abs(plain - glm_gradient(short, y, w, loss, **options, weighed=True)).max() <= 400
+
+
+def test_weighed_rows_take_no_shift():
+    X, y, w = data(5, 3, 0)
+    with pytest.raises(ValueError, match="no shift"):
+        glm_gradient(X, y, w[:-1], Logistic(), **bounds(), shift=np.ones(3), weighed=True)

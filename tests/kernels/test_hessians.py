@@ -67,8 +67,8 @@ def curvature(loss, u, y):
     return (1 - v**2) / (1 + v**2) ** 2
 
 
-def in_rationals(X, y, w, loss, row_norm, intercept):
-    """The Hessian of the clipped rows without any truncation, with 60 digits."""
+def in_rationals(X, y, w, loss, row_norm, intercept, weighed=False):
+    """The Hessian of the clipped (or weighed) rows without any truncation, with 60 digits."""
     d = X.shape[1] + (intercept > 0)
     total = mpmath.zeros(d, d)
     for x, label in zip(X, y, strict=True):
@@ -77,29 +77,31 @@ def in_rationals(X, y, w, loss, row_norm, intercept):
             continue
         row = [mpmath.mpf(float(v)) for v in x]
         norm = mpmath.sqrt(mpmath.fsum(v * v for v in row))
-        row = [v * (row_norm / norm if norm > row_norm else 1) for v in row]
+        factor = row_norm / norm if norm > row_norm else mpmath.mpf(1)
+        row = row if weighed else [v * factor for v in row]
         row += [mpmath.mpf(intercept)] if intercept else []
         u = mpmath.fsum(v * float(c) for v, c in zip(row, w, strict=True))
-        c = curvature(loss, u, mpmath.mpf(float(label)))
+        c = curvature(loss, u, mpmath.mpf(float(label))) * (factor**2 if weighed else 1)
         for i in range(d):
             for j in range(d):
                 total[i, j] += c * row[i] * row[j]
     return total
 
 
+@pytest.mark.parametrize("weighed", [False, True])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("intercept", [0.0, 0.7])
 @pytest.mark.parametrize("loss", ALL, ids=lambda loss: loss.name)
-def test_against_a_computation_with_many_digits(loss, intercept, dtype):
+def test_against_a_computation_with_many_digits(loss, intercept, dtype, weighed):
     with np.errstate(over="ignore", under="ignore"):
         X, y = table(loss, 60, 3, 1)
         X = X.astype(dtype)
     w = np.array([0.8, -1.3, 0.4, 0.5])[: 3 + (intercept > 0)]
-    packed = glm_hessian(X, y, w, loss, row_norm=1.3, intercept=intercept)
+    packed = glm_hessian(X, y, w, loss, row_norm=1.3, intercept=intercept, weighed=weighed)
     radius = moment_radius(1.3, intercept, weight_bound=loss.curvature_bound)
     found = unpack_symmetric(packed.astype(object))
     with mpmath.workdps(60):
-        exact = in_rationals(X, y, w, loss, 1.3, intercept)
+        exact = in_rationals(X, y, w, loss, 1.3, intercept, weighed)
         grid = mpmath.mpf(moment_grid(radius))
         # every factor is truncated by less than one unit of 2**20, so a product by less than 2**21
         for i in range(len(w)):

@@ -11,7 +11,7 @@ from dpdist.errors import DataError
 from dpdist.kernels import moments
 from dpdist.kernels.clip import clip_l2, unit_l2
 from dpdist.kernels.grid import to_units
-from dpdist.kernels.moments import moment_grid, second_moment, unpack_symmetric
+from dpdist.kernels.moments import moment_grid, moment_radius, second_moment, unpack_symmetric
 
 
 def bad_rows(n, d, seed):
@@ -177,3 +177,19 @@ def test_truncated_products_break_the_bound_that_truncated_factors_keep():
         products = np.trunc(np.outer(a, a) * 8) / 8 - np.trunc(np.outer(b, b) * 8) / 8
         worst = max(worst, np.linalg.norm(products))
     assert worst > 1.001 * np.sqrt(2)
+
+
+def test_what_is_joined_to_a_row_is_scaled_down_with_it():
+    rng = np.random.default_rng(5)
+    X, y = rng.normal(size=(200, 3)), rng.normal(size=200)
+    X[0], X[1], X[2], X[3, 0], y[4] = 1e300, 1e-300, 0.0, np.inf, np.nan
+    packed = second_moment(X, 0.9, intercept=0.5, labels=(y, 2.0, 0.3), whole=True)
+    good = np.isfinite(X).all(axis=1) & np.isfinite(y)
+    with np.errstate(over="ignore"):
+        factors = np.minimum(1.0, 0.9 / np.maximum(np.linalg.norm(X[good], axis=1), 1e-300))[:, None]
+    Z = np.column_stack([X[good], np.full(good.sum(), 0.5), 0.3 * np.clip(y[good], -2, 2)]) * factors
+    Z[0] = [0.9 / 3**0.5] * 3 + [0.0, 0.0]  # a row so long that what is joined to it vanishes
+    matrix = unpack_symmetric(packed.astype(float)) * moment_grid(moment_radius(0.9, 0.5, 0.6))
+    np.testing.assert_allclose(matrix, Z.T @ Z, atol=200 * 2.0**-18)
+    with pytest.raises(ValueError, match="no pairs"):
+        second_moment(X, 1.0, paired=True, whole=True)

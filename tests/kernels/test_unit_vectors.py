@@ -56,9 +56,10 @@ def test_row_products_have_a_fixed_order(d, dtype, order):
 @pytest.mark.parametrize("d", DIMENSIONS)
 def test_lifted_products(d):
     G, V = np.random.default_rng(d).normal(size=(12, d + 1)), vectors(d)
-    given, dot, norm2 = V.copy(), np.empty(12), np.empty(12)
-    lifted_products(G, V, dot, norm2)
-    for g, v, scaled, a, b in zip(G, given, V, dot, norm2, strict=True):
+    given, (dot, norm2, scale) = V.copy(), np.empty((3, 12))
+    lifted_products(G, V, dot, norm2, scale)
+    assert np.array_equal(V, given)
+    for g, v, scaled, a, b in zip(G, given, V * scale[:, None], dot, norm2, strict=True):
         square = sum((Fraction(x) ** 2 for x in v), Fraction(0))
         last = math.sqrt(max(0.0, float(1 - square)))
         norm = math.sqrt(float(square) + last**2)

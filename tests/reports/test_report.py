@@ -98,6 +98,25 @@ def test_every_part_of_a_record_may_be_absent(run, arrays, key):
     harmless(render({**run, key: None}, arrays))
 
 
+def test_intervals_are_a_picture_and_a_table_or_a_reason():
+    row = {
+        "name": "age " + EVIL,
+        "coefficient": 2.0,
+        "standard_error": 0.5,
+        "z": 4.0,
+        "p": 6e-5,
+        "low": 1.0,
+        "high": 3.0,
+    }
+    other = {**row, "name": "dose", "coefficient": -0.5, "low": -1.5, "high": 0.5, "noise_share": None, "z": None}
+    found = {"level": 0.95, "rows": [{**row, "noise_share": 0.25}, other], "notes": ["rests on " + EVIL]}
+    page = harmless(pictures.intervals(found)).text
+    assert "1 of 2 intervals do not contain 0." in page and "25%" in page and "standard error" in page
+    assert pictures.intervals(found).count('class="whisker"') == 2 + 2 + 0  # two rows, drawn twice
+    assert "No standard errors: too few rows" in harmless(pictures.intervals({"none": "too few rows" + EVIL})).text
+    assert pictures.intervals(None) == ""
+
+
 def test_a_run_that_was_only_started_has_a_report():
     page = render({"format": "dpdist-run/1", "id": "dp-gd", "run_id": "a", "status": "started"}, {})
     assert "Not finished" in harmless(page).text and "released no arrays" in page

@@ -9,7 +9,7 @@ from scipy.special import expit
 
 from dpdist.central.linear.newton import loss_curvature
 from dpdist.losses import Logistic
-from dpdist.solvers.filtered_newton import Curvature, Noisy, filtered_newton, updated_hessian
+from dpdist.solvers.filtered_newton import Curvature, Noisy, filtered_newton, updated_hessian, whole_hessian
 from dpdist.solvers.loops import drive
 
 ROUNDS = ["gradient", *["hessian"] * 4, *["gradient"] * 3]
@@ -128,9 +128,31 @@ def test_a_hessian_of_pure_noise_changes_a_former_one_little():
     rng, d, noise = np.random.default_rng(2), 60, 1.0
     before = 100 * np.eye(d)
     E = np.triu(rng.normal(0.0, noise, (d, d)), 1)
-    found = updated_hessian(before, 50 * np.eye(d) + E + E.T, noise)
-    assert np.linalg.norm(found - 50 * np.eye(d)) < 0.5 * np.linalg.norm(E + E.T)
-    assert np.linalg.eigvalsh(updated_hessian(before, -1e6 * np.eye(d), noise)).min() > 0
+    std = np.sqrt(2) * noise
+    found = updated_hessian(Noisy(before, 1e-9), Noisy(50 * np.eye(d) + E + E.T, std))
+    assert np.linalg.norm(whole_hessian(found) - 50 * np.eye(d)) < 0.5 * np.linalg.norm(E + E.T)
+    assert (
+        np.linalg.eigvalsh(whole_hessian(updated_hessian(Noisy(before, 1e-9), Noisy(-1e6 * np.eye(d), std)))).min() > 0
+    )
+
+
+@pytest.mark.parametrize("change", [0.0, 0.3])
+def test_what_noise_hides_of_hessians_is_the_mean_of_all_releases(change):
+    """Each release alone has more noise than the hidden curvature; from round to round it must not sink towards 0."""
+    rng, d, noise = np.random.default_rng(5), 12, 1.0
+    shown, hidden, off = np.array([400.0, 60.0]), np.full(d - 2, 2.0), []
+    for _ in range(20):
+        known = None
+        for number in range(5):
+            E = rng.normal(0.0, noise, (d, d))
+            truth = np.diag(np.concatenate([shown * (1 - change * (number > 0)), hidden]))
+            released = Noisy(truth + (E + E.T) / np.sqrt(2), np.sqrt(2) * noise)
+            known = released if known is None else updated_hessian(known, released)
+        found = whole_hessian(known)
+        off.append(found - truth)
+        assert 0.5 * hidden.sum() < np.trace(found[2:, 2:]) < 1.7 * hidden.sum()
+    off = np.array(off)
+    assert np.sqrt(np.mean(off[:, 2:, 2:] ** 2)) < 0.6 * noise and np.abs(off[:, 0, 0]).mean() < 2 * noise
 
 
 def test_linearised_margins_saturate_and_are_inverted():

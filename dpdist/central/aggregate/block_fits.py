@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone, is_classifier
 
-from dpdist.central.aggregate.muted import muted
+from dpdist.engine.muted import muted
 from dpdist.engine.query import Block
 from dpdist.errors import BudgetError
 from dpdist.identity import NotNamed, text
@@ -37,6 +37,13 @@ class BlockFit(ABC):
     nameless: str = ""
     rows_per_parameter: int
     """The least size of a block, from which on the bias of small blocks is small."""
+    kind: str
+    """What it is called where it is spoken of."""
+
+    @property
+    def unbiased(self) -> bool:
+        """Whether a mean of blocks has no bias, however small they are, where the model holds."""
+        return False
 
     @abstractmethod
     def n_parameters(self, n_features: int) -> int:
@@ -58,6 +65,11 @@ class LeastSquares(BlockFit):
 
     classifies = False
     rows_per_parameter = 10
+    kind = "least squares with a penalty"
+
+    @property
+    def unbiased(self) -> bool:
+        return self.alpha == 0
 
     def n_parameters(self, n_features: int) -> int:
         return n_features + self.intercept
@@ -77,6 +89,7 @@ class Logistic(BlockFit):
 
     classifies = True
     rows_per_parameter = 20
+    kind = "logistic regression"
 
     def n_parameters(self, n_features: int) -> int:
         return n_features + self.intercept
@@ -125,6 +138,10 @@ class Estimator(BlockFit):
     @property
     def intercept(self) -> bool:  # type: ignore[override]
         return self.read is None and bool(self.estimator.get_params().get("fit_intercept", False))
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        return type(self.estimator).__name__
 
     @property
     def rows_per_parameter(self) -> int:  # type: ignore[override]

@@ -23,7 +23,9 @@ from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian
 from dpdist.privacy.mechanisms.attention import MOST_EPSILON, CentreOfAttention
-from dpdist.queries.block_results import BlockEstimates, BlockResults, BlockSum
+from dpdist.queries.block_results import BlockDeviations, BlockEstimates, BlockResults, BlockSum
+from dpdist.solvers.spreads import normal_spread
+from dpdist.solvers.standard_errors import Uncertainty
 
 Vector = NDArray[np.float64]
 
@@ -31,6 +33,12 @@ NOISE = 1 / 40
 """Norm of the noise of one round, relative to the radius: more blocks, which are smaller ones, are not worth less."""
 CENTRE_SHARE = 0.2
 """Of mu^2, for the first of two rounds."""
+SPREAD_SHARE = 0.05
+"""Of mu^2, for counts of how far blocks are from the mean, where these tell how sure it is."""
+SEEN = 0.15
+"""Standard deviation of such a count, relative to all blocks, above which they tell too little."""
+REACH = 2.0
+"""Standard deviations of the blocks' norm that have to lie in the ball."""
 SPREAD = 0.25
 """Radius of the second round over that of the first, without the noise of the first."""
 TAIL = 1e-3
@@ -77,6 +85,13 @@ class Aggregation(Method):
             check_count("n_blocks", self.n_blocks)
 
     @property
+    def no_intervals(self) -> str:
+        return (
+            f"by how much blocks differ is not released with combine={self.name!r}, so that no interval is known to be "
+            "valid. With combine='clipped-mean' and estimator='least-squares' there would be intervals"
+        )
+
+    @property
     def blocks(self) -> int:
         """How many there are, once it is decided."""
         assert self.n_blocks is not None
@@ -98,8 +113,8 @@ class Aggregation(Method):
 
     @property
     def rounds(self) -> int:
-        """How often the blocks are asked."""
-        return len(self.lines())
+        """How often the blocks are asked for their results."""
+        return 1
 
     @property
     def centre(self) -> Vector:
@@ -121,6 +136,11 @@ class ClippedMean(Aggregation):
     release as its centre and the radius ``R/4 + 3 sqrt(p) noise``, and clips what the blocks give, not what the first
     ball left of it: results that lie around the truth on all sides are then cut off on all sides, and their mean stays
     where it is. By default there are two rounds where the second radius is at most half the first.
+
+    Where blocks are fitted by least squares without a penalty, 5 % of mu^2 (6.25 % in one round, which has no centre to
+    pay for) is for counts of how far the blocks' parameters are from what was released
+    (`dpdist.queries.block_results.BlockDeviations`): their spread over the root of m, with the noise, is the standard
+    error.
 
     Blocks: ``m = min(n / (c p), 80 sqrt(p) / mu)``, with c = 10 rows per parameter (20 for classifiers): with the
     second number the noise of one round has the norm ``R / 40``.
@@ -158,16 +178,66 @@ class ClippedMean(Aggregation):
         mu = gdp_mu(budget.epsilon, budget.delta) * math.sqrt(CENTRE_SHARE)
         return radius, min(radius, SPREAD * radius + 3 * math.sqrt(p) * 2 * radius / (self.blocks * mu))
 
+    @property
+    def rounds(self) -> int:
+        return self.n_rounds or 1
+
+    @property
+    def no_intervals(self) -> str:
+        """Of what is not fitted by least squares: it may be biased on small blocks, which no mean of blocks mends."""
+        fit = self.statement.fit
+        if fit.unbiased:
+            return ""
+        return (
+            f"by how much {fit.kind} is biased on blocks of {self.block_rows} rows is not known, and the mean of many "
+            "blocks is biased as much: an interval around it would miss the truth. With estimator='least-squares' and "
+            "alpha=0 there would be one"
+        )
+
     def lines(self) -> Sequence[Line]:
-        queries = [self._query(BlockSum, radius) for radius in self.radii]
-        last = Line("block mean", Gaussian(), queries[-1], share=1 - CENTRE_SHARE)
-        return (last,) if self.n_rounds == 1 else (Line("centre", Gaussian(), queries[0], share=CENTRE_SHARE), last)
+        radii = self.radii
+        spread = 0.0 if self.no_intervals else SPREAD_SHARE
+        found = [Line("block mean", Gaussian(), self._query(BlockSum, radii[-1]), share=1 - CENTRE_SHARE - spread)]
+        if self.n_rounds == 2:
+            found.insert(0, Line("centre", Gaussian(), self._query(BlockSum, radii[0]), share=CENTRE_SHARE))
+        if spread:
+            found.append(Line("spread", Gaussian(), self._query(BlockDeviations, radii[-1]), share=spread))
+        return found
 
     def solve(self, oracle: Oracle) -> Mapping[str, Any]:
-        centre = self.centre
-        for line in self.lines():
-            centre = self.into_ball(centre + oracle.ask(line.name, oracle.visit(centre)) / self.blocks)
-        return {"estimate": centre}
+        centre = before = self.centre
+        noise = 0.0
+        for line in self.lines()[: self.rounds]:
+            before = oracle.visit(centre)
+            centre = self.into_ball(centre + oracle.ask(line.name, before) / self.blocks)
+            noise = oracle.noise_std / self.blocks
+        return {
+            "estimate": centre,
+            "uncertainty": self.no_intervals or self._uncertainty(oracle, centre, before, noise),
+        }
+
+    def _uncertainty(self, oracle: Oracle, found: Vector, before: Vector, noise: float) -> Uncertainty | str:
+        """The blocks' variance over their number, parameter by parameter, and that of the noise.
+
+        Deviations are counted in the last radius around what was found; the blocks are taken for normal.
+        """
+        p, radius = self.statement.n_parameters, self.radii[-1]
+        counts = oracle.ask("spread", found).reshape(p, -1)
+        if oracle.noise_std > SEEN * self.blocks:
+            return (
+                f"{self.blocks} blocks are too few to tell by how much they differ. With more rows or a larger epsilon "
+                "there would be intervals"
+            )
+        spreads = np.array([normal_spread(each, oracle.noise_std, radius, self.blocks) for each in counts])
+        variance = float(np.sum(np.square(spreads)))
+        usual = math.sqrt(float(np.sum(np.square(found - before))) + variance)
+        if usual + REACH * float(spreads.max()) > radius:
+            return (
+                f"blocks lie up to {usual + REACH * float(spreads.max()):.2g} from the centre of a ball of radius "
+                f"{radius:.2g}, and those outside are moved to its edge, which pulls their mean to the centre. With a "
+                "larger radius, or larger and fewer blocks, there would be intervals"
+            )
+        return Uncertainty(np.diag(np.square(spreads) / self.blocks + noise**2), np.full(p, noise**2))
 
     def expected_error(self, plan: Plan) -> float:
         noise = plan["block mean"].mechanism.noise_std(2 * self.radii[-1])
@@ -183,11 +253,12 @@ class Attention(Aggregation):
         epsilon, delta = public.budget.epsilon, public.budget.delta
         if epsilon > MOST_EPSILON:
             raise BudgetError(
-                f"combine='attention' is proved private up to epsilon = {MOST_EPSILON:g}, got {epsilon:g}: lower "
+                f"combine='attention' is offered up to epsilon = {MOST_EPSILON:g}, got {epsilon:g}: lower "
                 "epsilon, or take combine='clipped-mean'"
             )
-        beta = CentreOfAttention(delta).at(epsilon).beta(statement.n_parameters)
-        enough = math.ceil(2 / beta * math.log(2 / TAIL))
+        mechanism = CentreOfAttention(delta).at(epsilon)
+        mechanism.gamma(statement.n_parameters)  # refuses what no noise is enough for, before anything is charged
+        enough = math.ceil(2 / mechanism.beta(statement.n_parameters) * math.log(2 / TAIL))
         asked = self._with(public, statement)
         blocks = self.n_blocks or min(asked.most_blocks, enough, MOST_POINTS)
         if blocks > MOST_POINTS:

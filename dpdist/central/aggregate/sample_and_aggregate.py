@@ -21,7 +21,7 @@ on some rows than on others tells this to whoever can time a round. The built-in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,9 +39,15 @@ from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
+from dpdist.estimators.inference import Inferred, feature_names, vector_parameters
 from dpdist.estimators.parameters import check_between, check_bound
 from dpdist.method import Method, Public
 from dpdist.privacy.budget import Neighbours
+
+ALONE = (
+    "how the results of blocks vary is released parameter by parameter, and how two of them vary together is not: "
+    "hypotheses are about one parameter each. LinearRegression(gradient=ClipLabel(label_bound)) tests several"
+)
 
 
 def _is_linear(model: SampleAndAggregate) -> bool:
@@ -173,6 +179,18 @@ class SampleAndAggregate(Estimator):
         else:
             self.estimate_ = found
         self.n_blocks_, self.n_iter_ = method.blocks, method.rounds
+
+    def _parameters(self, method: Method, known: Any) -> Inferred | str:
+        assert isinstance(method, Aggregation)
+        intercept = method.statement.fit.intercept
+        values = np.append(self.coef_, self.intercept_) if intercept else self.coef_
+        names = feature_names(self, self.n_features_in_)
+        basis = (
+            "Rests on results of blocks that are near normal, on released counts of how far they are from their mean, "
+            "and on the noise."
+        )
+        found = vector_parameters(known, values, names, basis, "intercept" if intercept else "")
+        return found if isinstance(found, str) else replace(found, alone=ALONE)
 
     def _trivial_error(self, method: Method) -> float | None:
         return self.radius

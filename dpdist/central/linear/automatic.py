@@ -14,11 +14,13 @@ from dpdist.central.linear.hard_threshold import HardThresholding
 from dpdist.central.linear.heavy_tailed import GradientDescent
 from dpdist.central.linear.linear_method import LinearMethod, Problem
 from dpdist.central.linear.mirror import AcceleratedMirror, MirrorDescent
-from dpdist.central.linear.newton import Newton, newton_can
+from dpdist.central.linear.newton import Newton
 from dpdist.central.linear.normal_rows import remembered
 from dpdist.central.linear.perturbation import PerturbedObjective, PerturbedOutput
+from dpdist.central.linear.preconditioned import PreconditionedGradient
 from dpdist.central.linear.prediction import Prediction
 from dpdist.central.linear.robust_newton import RobustNewton, robust_newton_can
+from dpdist.central.linear.subspace import SubspaceNewton, newton_steps
 from dpdist.central.linear.sufficient_statistics import SufficientStatistics
 from dpdist.central.linear.variance_reduced import SVRG, Katyusha, SVRGPlusPlus
 from dpdist.constraints import L1Ball, Simplex
@@ -30,7 +32,8 @@ from dpdist.solvers.filtered_newton import SCARCE
 
 SOLVERS = by_name(
     GradientDescent, AcceleratedGradient, SVRG, SVRGPlusPlus, Katyusha, MirrorDescent, AcceleratedMirror, FrankWolfe,
-    PerturbedOutput, PerturbedObjective, HardThresholding, Newton, SufficientStatistics, RobustNewton
+    PerturbedOutput, PerturbedObjective, HardThresholding, Newton, SufficientStatistics, RobustNewton,
+    PreconditionedGradient, SubspaceNewton,
 )  # fmt: skip
 """By name."""
 MOST_PASSES = 300
@@ -80,7 +83,7 @@ def automatic(problem: Problem, stated: Stated | None = None) -> LinearMethod:
     if not found:
         return replace(GradientDescent(), reason="no error can be foreseen that would tell solvers apart")
     others = "; ".join(each.shown for each in sorted(found, key=lambda each: each.prediction.typical))
-    newton = [each for each in found if isinstance(each.solver, Newton)]
+    newton = [each for each in found if isinstance(each.solver, Newton | SubspaceNewton)]
     if newton and _is_scarce(problem):
         best, what = newton[0], "rows are few, and these steps do not leave the best constant for noise; expected are"
     else:
@@ -100,7 +103,7 @@ def compared(problem: Problem, stated: Stated | None) -> list[Candidate]:
         return [each for each in there if each is not None and each.passes <= MOST_PASSES]
 
     with noting():
-        found = candidates(PerturbedObjective(), *([Newton()] if newton_can(problem) else []))
+        found = candidates(PerturbedObjective(), *newton_steps(problem))
         for kind in (GradientDescent, AcceleratedGradient):
             if lengths := candidates(*(kind(n_rounds=n) for n in (None, *LONGER))):
                 found.append(_best(lengths))
@@ -109,7 +112,7 @@ def compared(problem: Problem, stated: Stated | None) -> list[Candidate]:
 
 def better(problem: Problem, stated: Stated, method: LinearMethod) -> str:
     """What would be clearly better than a method that was asked for; empty if nothing is."""
-    if not method.foresees or _only_one(problem) is not None or not (found := compared(problem, stated)):
+    if not method.is_compared or _only_one(problem) is not None or not (found := compared(problem, stated)):
         return ""
     plan = calibrate([line.item for line in method.lines()], problem.budget, problem.neighbours)
     own = method.prediction(plan)
@@ -132,12 +135,12 @@ def _candidate(problem: Problem, solver: LinearMethod) -> Candidate | None:
         if isinstance(solver, PerturbedObjective) and problem.public.units.max_rows > 1:
             return None
         decided = solver.decide(alike.public, alike)
-        if not decided.foresees:
+        assert isinstance(decided, LinearMethod)
+        if not decided.is_compared:
             return None
         plan = calibrate([line.item for line in decided.lines()], alike.budget, alike.neighbours)
     except (BudgetError, MissingBound):
         return None
-    assert isinstance(decided, LinearMethod)
     passes = sum(item.count * item.passes for item in plan.items) / problem.n_problems
     return Candidate(solver, passes, decided.prediction(plan))
 

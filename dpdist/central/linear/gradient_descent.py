@@ -83,6 +83,13 @@ def norm_gradient(problem: Problem, target: int | None = None) -> GradientSum:
     return GradientSum(problem.loss, problem.row_norm, clip_norm, problem.intercept, target)
 
 
+def label_size(problem: Problem) -> float:
+    """What bounds the part of real labels that counts where gradients are clipped in norm."""
+    bound = problem.loss.derivative_bound
+    assert problem.row_norm is not None and isinstance(problem.gradient, ClipNorm)
+    return bound if math.isfinite(bound) else (problem.gradient.clip_norm or 1.0) / problem.row_norm
+
+
 @dataclass(frozen=True)
 class Smoothness:
     """The step size's half of a plan: the curvature of the mean loss, released or from the worst case of the bounds.
@@ -266,10 +273,7 @@ class ClippedDescent(LoopMethod):
 
     @property
     def label_size(self) -> float:
-        problem = self.problem
-        bound = problem.loss.derivative_bound
-        assert problem.row_norm is not None and isinstance(problem.gradient, ClipNorm)
-        return bound if math.isfinite(bound) else (problem.gradient.clip_norm or 1.0) / problem.row_norm
+        return label_size(self.problem)
 
     def expected_error(self, plan: Plan) -> float | None:
         """Excess that is due to the noise, for rows that are equally long in all directions.

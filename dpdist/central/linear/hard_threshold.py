@@ -3,7 +3,8 @@
 ================== ========================================================================================
 method             parameters
 ================== ========================================================================================
-residual-clip-iht  ``gradient="residual"``, the default
+dp-htp             the default: `dpdist.central.linear.pursuit`
+residual-clip-iht  ``gradient="residual"``
 ht-dp-iht          ``gradient="shrink"``, ``rows="split"``, ``constraint=L2Ball(1.0)``
 ht-sparse-opt      ``gradient="truncate"``
 dp-iht-erm         ``gradient="norm"``
@@ -27,7 +28,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from dpdist.central.linear.bounding import All, ClipNorm, Gradient
+from dpdist.central.linear.bounding import All, ClipNorm, Gradient, ScaleRows
 from dpdist.central.linear.gradient_descent import needs_delta, norm_gradient
 from dpdist.central.linear.heavy_tailed import SCALE_SHARE, truncation_scale
 from dpdist.central.linear.high_dimensional import (
@@ -39,7 +40,17 @@ from dpdist.central.linear.high_dimensional import (
     is_split,
     rho_of,
 )
-from dpdist.central.linear.linear_method import LoopMethod, Problem, Vector, bounded_by, need, need_prox, reads
+from dpdist.central.linear.linear_method import (
+    LinearMethod,
+    LoopMethod,
+    Problem,
+    Vector,
+    bounded_by,
+    need,
+    need_prox,
+    reads,
+)
+from dpdist.central.linear.pursuit import Pursuit, pursuit_can
 from dpdist.constraints import L1Ball, L2Ball, hard_threshold, proximal
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS, check_count
@@ -60,7 +71,10 @@ WIDTHS = 3.0
 class HardThresholding(LoopMethod):
     """A gradient step, after which only ``n_nonzero`` coefficients are kept.
 
-    It is `PeelingDescent` where single coordinates are bounded, `NoisyThresholding` with ``gradient="norm"``.
+    By default it is `dpdist.central.linear.pursuit.Pursuit`, which chooses columns and fits them, without a step size.
+    With another ``gradient``, ``step_size`` or ``start``, and for what a pursuit cannot do (a constraint, rows that
+    are split, no delta) it is `PeelingDescent`, or with ``gradient="norm"`` `NoisyThresholding`: their steps rest on a
+    guess of the curvature and may diverge on correlated columns, or on columns of zeros and ones.
 
     Parameters
     ----------
@@ -79,6 +93,7 @@ class HardThresholding(LoopMethod):
     """
 
     tag, name = "HardThresholding", "iht"
+    default_alpha: ClassVar[float] = 0.0
 
     step_size: float | None = None
     n_nonzero: int | None = None
@@ -90,7 +105,13 @@ class HardThresholding(LoopMethod):
         if self.n_nonzero is not None:
             check_count("n_nonzero", self.n_nonzero)
 
-    def decide(self, public: Public, statement: Problem) -> HardThresholding:
+    def decide(self, public: Public, statement: Problem) -> LinearMethod:
+        free = self.step_size is None and self.start is None
+        if isinstance(statement.gradient, ScaleRows) or (
+            statement.gradient is None and free and pursuit_can(statement)
+        ):
+            pursuit = Pursuit(self.n_rounds, n_nonzero=self.n_kept, reason=self.reason)
+            return pursuit.decide(public, statement)
         problem = bounded_by(statement, self.name, *self._gradients(statement))
         need_prox(problem, self.name)
         if self.n_kept > problem.n_parameters:
@@ -138,8 +159,10 @@ class PeelingDescent(HardThresholding):
 
     6 rounds for squared losses, 8 for others. ``step_size``: two thirds of ``1/(h q + a)``, h the curvature of the
     loss, ``q`` a public guess of the largest eigenvalue of ``E x x'`` (1, or ``(feature_bound/3)^2``), ``a`` of the
-    penalty. A truncation has half of the scale that balances bias and noise, because the steps forgive bias. The
-    constant feature, if there is one, is as large as a usual feature, and counts among the ``n_nonzero``.
+    penalty. Where features are never negative (counts) the eigenvalue is larger, up to the square of a row's norm, and
+    steps are too long, the more so the less noise there is: give ``step_size``. A truncation has half of the scale that
+    balances bias and noise, because the steps forgive bias. The constant feature, if there is one, is as large as a
+    usual feature, and counts among the ``n_nonzero``.
 
     Attributes
     ----------

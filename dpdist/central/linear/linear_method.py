@@ -147,6 +147,11 @@ class LinearMethod(Method):
 
     parameter = "solver"
     solves_with = ("penalty", "constraint", "classes")
+    weighs: ClassVar[bool] = False
+    """Whether rows longer than ``row_norm`` keep their length and count less, so that predictions are for rows as they
+    are."""
+    rests_on: ClassVar[str] = ""
+    """What standard errors rest on."""
     default_alpha: ClassVar[float] = 1e-4
     """Strength of the penalty where the user leaves it open."""
 
@@ -175,12 +180,26 @@ class LinearMethod(Method):
         alike = self.public.one_row_each()
         return replace(self, public=alike, statement=replace(self.problem, public=alike))
 
+    @property
+    def no_intervals(self) -> str:
+        return (
+            f"solver={self.name!r} releases no Hessian at its solution, by which noise and data would move it, so that "
+            "no interval is known to be valid. Standard errors are known of solver='newton' (logistic loss), "
+            "'sufficient-statistics' (squared loss) and 'robust-newton' (Huber's, or squares with residuals that are "
+            "cut), with a ridge penalty or none and without a constraint"
+        )
+
     @abstractmethod
     def solution(self, oracle: Oracle, target: int | None) -> Vector:
         """Of one binary problem: coefficients, then the weight of the constant feature."""
 
     @property
     def foresees(self) -> bool:
+        return self.is_compared
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether `prediction` knows how the solver ends, case by case, so that solvers can be compared."""
         problem = self.problem
         bounded = problem.loss.labels == "real" or math.isfinite(problem.loss.derivative_bound)
         return self._is_followed and problem.row_norm is not None and problem.loss.convex and bounded

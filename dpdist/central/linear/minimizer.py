@@ -30,12 +30,13 @@ from dpdist.central.linear.automatic import SOLVERS, automatic, better
 from dpdist.central.linear.bounding import GRADIENTS, ROWS, ClipLabel, ClipNorm, Gradient, Rows
 from dpdist.central.linear.linear_method import LinearMethod, Problem
 from dpdist.constraints import Constraint, L1Ball, Penalty, SmoothPenalty, is_proximal, is_smooth
-from dpdist.data import Dataset
+from dpdist.data import ArraySpec
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, DataError
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
+from dpdist.estimators.inference import Inferred, feature_names, linear_parameters
 from dpdist.estimators.parameters import check_bound, check_offers
 from dpdist.estimators.row_maps import features, targets
 from dpdist.kernels.clip import clip_l2
@@ -105,8 +106,8 @@ class Minimizer(Estimator):
     epsilon, delta : float
         The budget of this fit. ``delta`` has to be given: far below one over the number of rows.
     row_norm : float
-        Public bound on the l2 norm of a row's features; longer rows are scaled down to it, also in predictions
-        (``clipped_to_``). Required where
+        Public bound on the l2 norm of a row's features. Newton steps and sufficient statistics count longer rows less;
+        other solvers scale them down to it, also in predictions (``clipped_to_``). Required where
         ``gradient="norm"``.
     fit_intercept : bool, default True
         Adds a constant feature as large as the others: ``row_norm / sqrt(n_features)``, which costs 1/(2 n_features)
@@ -148,7 +149,7 @@ class Minimizer(Estimator):
         The public number of rounds.
     solver_, solver_reason_, gradient_ : str
     clipped_to_ : float or None
-        The norm that longer rows are scaled down to in predictions, as they were in the fit: what ``coef_`` says of
+        The norm that longer rows are scaled down to in predictions, where they were in the fit: what ``coef_`` says of
         rows so bounded would be too much for longer ones.
     expected_error_ : float
         Expected excess of the mean loss, from the released curvature; for ``solver="newton"``,
@@ -227,8 +228,8 @@ class Minimizer(Estimator):
         root = math.sqrt(public.n_features)
         return replace(problem, intercept=float(problem.feature_bound or (problem.row_norm or root) / root))
 
-    def _prepare(self, dataset: Dataset) -> Mapping[str, Prepare]:
-        return {"X": features, "y": self._prepare_labels(str(dataset.arrays["y"].dtype))}
+    def _prepare(self, arrays: Mapping[str, ArraySpec]) -> Mapping[str, Prepare]:
+        return {"X": features, "y": self._prepare_labels(str(arrays["y"].dtype))}
 
     def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:
         assert isinstance(method, LinearMethod)
@@ -236,10 +237,30 @@ class Minimizer(Estimator):
         self.solver_, self.solver_reason_ = method.name, method.reason
         gradient = method.problem.gradient or ClipNorm()
         self.gradient_ = gradient.name
-        self.clipped_to_ = method.problem.row_norm if isinstance(gradient, ClipNorm | ClipLabel) else None
+        shortened = isinstance(gradient, ClipNorm | ClipLabel) and not method.weighs
+        self.clipped_to_ = method.problem.row_norm if shortened else None
         self.n_iter_ = method.rounds
         if "expected_error" in fitted:
             self.expected_error_ = fitted["expected_error"]
+
+    def _parameters(self, method: Method, known: Any) -> Inferred | str:
+        assert isinstance(method, LinearMethod)
+        units = method.public.units
+        if units.max_rows > 1:
+            return (
+                f"rows of one {units.name} may be alike, and by how much they vary together is not released: an "
+                f"interval for independent rows would be too narrow. With one row of each {units.name} there is one"
+            )
+        constant, d = method.problem.intercept, self.n_features_in_
+        scales = np.append(np.ones(d), constant) if constant else np.ones(d)
+        return linear_parameters(
+            [each.mapped(np.diag(scales)) for each in known],
+            self.coef_,
+            np.atleast_1d(self.intercept_) if constant else None,
+            feature_names(self, d),
+            method.problem.classes,
+            method.rests_on,
+        )
 
     def _trivial_error(self, method: Method) -> float | None:
         loss = self._loss()

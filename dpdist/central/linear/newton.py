@@ -6,6 +6,10 @@ or, where data are too few for a matrix, the mean curvature that scales ``A``. W
 `dpdist.solvers.filtered_newton`: every step is weighed by what its noise allows, so that there is no step size, no
 floor and no penalty to choose.
 
+Rows longer than ``row_norm`` keep their length and direction, and count by the square of its ratio to their norm: in
+gradients, Hessians and counts alike, so that all are those of one weighted loss. Its minimiser is that of all rows
+where the model holds; shortened rows would have another.
+
 Why it is private: rows enter through sums whose sensitivities are exact (`dpdist.queries.moment_sums`,
 `dpdist.queries.gradient_sums`, `dpdist.queries.curvature_sums`). At w = 0 all residuals are ``|l'(0)|`` (1/2 for the
 logistic loss, half of the bound): the first gradient is clipped there and costs a quarter. Sources: Ganesh, Haghifam,
@@ -29,7 +33,7 @@ from dpdist.central.linear.normal_rows import Filter, Rows, newton, response
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError
 from dpdist.kernels.moments import unpack_symmetric
-from dpdist.losses import Loss
+from dpdist.losses import Logistic, Loss
 from dpdist.method import Line, Oracle, Public
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
@@ -52,6 +56,7 @@ from dpdist.solvers.filtered_newton import (
     filtered_newton,
 )
 from dpdist.solvers.loops import drive
+from dpdist.solvers.standard_errors import Uncertainty, sandwich
 
 MOMENT_SHARE = 0.10
 HESSIAN_SHARE = 0.15
@@ -99,6 +104,10 @@ class Newton(LinearMethod):
 
     tag, name = "Newton", "newton"
     default_alpha: ClassVar[float] = 0.0
+    weighs: ClassVar[bool] = True
+    rests_on: ClassVar[str] = (
+        "Rests on the last released Hessian, the noise of all gradients, and labels that follow the logistic model."
+    )
 
     hessians: bool | None = None
 
@@ -107,7 +116,7 @@ class Newton(LinearMethod):
         reads(problem, self.name, All)
         needs_delta(problem)
         need(problem, "row_norm")
-        _check(problem, self.name)
+        check_classes(problem, self.name)
         asked = self._with(public, problem)
         hessians = asked._hessian_stands_out() if self.hessians is None else self.hessians
         return asked._with(public, problem, hessians=hessians, n_rounds=self.n_rounds or (LONG if hessians else SHORT))
@@ -174,30 +183,18 @@ class Newton(LinearMethod):
 
     def _hessian(self, target: int | None = None) -> HessianSum:
         assert self.problem.row_norm is not None
-        return HessianSum(self.problem.loss, self.problem.row_norm, self.problem.intercept, target)
+        return HessianSum(self.problem.loss, self.problem.row_norm, self.problem.intercept, target, weighed=True)
 
     def _curvature(self, target: int | None = None) -> CurvatureSum:
         assert self.problem.row_norm is not None
-        return CurvatureSum(self.problem.loss, self.problem.row_norm, self.problem.intercept, target)
+        return CurvatureSum(self.problem.loss, self.problem.row_norm, self.problem.intercept, target, weighed=True)
 
     def _gradient(self, number: int, target: int | None = None) -> GradientSum:
-        problem = self.problem
-        assert problem.row_norm is not None and isinstance(problem.gradient, ClipNorm)
-        slope = problem.loss.derivative_bound if number else _slope_at_zero(problem.loss)
-        constant = problem.intercept if number else self._first_constant
-        clip_norm = min(slope * math.hypot(problem.row_norm, constant), problem.gradient.clip_norm or math.inf)
-        return GradientSum(problem.loss, problem.row_norm, clip_norm, constant, target)
+        return gradient_of_round(self.problem, number, self._first_constant, target)
 
     @property
     def _first_constant(self) -> float:
-        """The constant feature of the first gradient, which may be any: the point is 0."""
-        problem = self.problem
-        assert problem.row_norm is not None and isinstance(problem.gradient, ClipNorm)
-        plain = self.hessians or self.problem.signal >= COARSE or problem.gradient.clip_norm is not None
-        if plain or not problem.intercept:
-            return problem.intercept
-        size = float(np.clip(KNOWN / (self.public.n_units * self.problem.mu), *FIRST_CONSTANT))
-        return max(problem.intercept, size * problem.row_norm)
+        return self.problem.intercept if self.hessians else first_constant(self.problem)
 
     # -- the solution -----------------------------------------------------------------------------------------------
 
@@ -206,8 +203,23 @@ class Newton(LinearMethod):
         found = [self._solved(oracle, t) for t in (range(n) if n > 1 else [None])]
         return {
             "solutions": np.array([s.point for s in found]),
-            "expected_error": sum(s.excess for s in found) / (n * self.problem.n_rows),
+            "expected_error": sum(s.excess / s.n_rows for s in found) / n,
+            "uncertainty": self._uncertainty(found),
         }
+
+    def _uncertainty(self, found: Sequence[Solution]) -> list[Uncertainty] | str:
+        """By the last Hessian; gradients of a likelihood vary by that of the loss, which has no part of the penalty."""
+        problem = self.problem
+        if not isinstance(problem.loss, Logistic):
+            return (
+                f"the loss {problem.loss.name!r} is no likelihood, so that the Hessian does not tell by how much its "
+                "gradients vary from row to row. Standard errors are known of LogisticRegression"
+            )
+        ridge = np.full(problem.n_parameters, problem.strong_convexity * problem.n_rows)
+        ridge[problem.n_features :] = 0.0
+        return [
+            sandwich(s.noise, s.shrinkage, s.hessian, s.hessian - np.diag(ridge), pull=ridge * s.point) for s in found
+        ]
 
     def solution(self, oracle: Oracle, target: int | None) -> Vector:
         return self._solved(oracle, target).point
@@ -232,16 +244,11 @@ class Newton(LinearMethod):
             if question.kind == "gradient":
                 query: Query = self._gradient(question.round, target)
                 found = self._ask(oracle, f"gradient {question.round + 1}", oracle.visit(question.point), query)
-                return found if question.round or not problem.intercept else self._in_units(found)
+                return found if question.round else first_in_units(problem, self._first_constant, found)
             query = self._hessian(target) if question.kind == "hessian" else self._curvature(target)
             return self._ask(oracle, question.kind, question.point, query)
 
         return drive(loop, answer)
-
-    def _in_units(self, first: Noisy) -> Noisy:
-        """The first gradient, as it would be with the constant feature of the others."""
-        scale = self.problem.intercept / self._first_constant
-        return Noisy(np.append(first.value[:-1], scale * first.value[-1]), first.std, scale * first.std)
 
     def _ask(self, oracle: Oracle, name: str, point: Vector | None, query: Query | None) -> Noisy:
         state = np.zeros(self.problem.n_parameters) if point is None else point
@@ -289,6 +296,32 @@ class Newton(LinearMethod):
         return newton(rows, told, problem.n_rows, problem.strong_convexity * problem.n_rows, asked)
 
 
+def first_constant(problem: Problem) -> float:
+    """The constant feature of the first gradient, which may be any: the point is 0."""
+    assert problem.row_norm is not None and isinstance(problem.gradient, ClipNorm)
+    if problem.signal >= COARSE or problem.gradient.clip_norm is not None or not problem.intercept:
+        return problem.intercept
+    size = float(np.clip(KNOWN / (problem.public.n_units * problem.mu), *FIRST_CONSTANT))
+    return max(problem.intercept, size * problem.row_norm)
+
+
+def gradient_of_round(problem: Problem, number: int, first_constant: float, target: int | None) -> GradientSum:
+    """What a round asks: the first at 0, where residuals are known, and with its own constant feature."""
+    assert problem.row_norm is not None and isinstance(problem.gradient, ClipNorm)
+    slope = problem.loss.derivative_bound if number else slope_at_zero(problem.loss)
+    constant = problem.intercept if number else first_constant
+    clip_norm = min(slope * math.hypot(problem.row_norm, constant), problem.gradient.clip_norm or math.inf)
+    return GradientSum(problem.loss, problem.row_norm, clip_norm, constant, target, weighed=True)
+
+
+def first_in_units(problem: Problem, first_constant: float, found: Noisy) -> Noisy:
+    """The first gradient, as it would be with the constant feature of the others."""
+    if not problem.intercept:
+        return found
+    scale = problem.intercept / first_constant
+    return Noisy(np.append(found.value[:-1], scale * found.value[-1]), found.std, scale * found.std)
+
+
 def loss_curvature(loss: Loss) -> Curvature:
     """What is public of a loss for two classes."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
@@ -321,20 +354,13 @@ def loss_curvature(loss: Loss) -> Curvature:
     return Curvature(at_zero, average, value, float(up), level)
 
 
-def newton_can(problem: Problem) -> bool:
-    """Whether Newton steps are made for the problem."""
-    try:
-        _check(problem, "newton")
-    except BudgetError:
-        return False
-    return problem.n_features <= MOST_FEATURES
-
-
-def _slope_at_zero(loss: Loss) -> float:
+def slope_at_zero(loss: Loss) -> float:
+    """The largest derivative there."""
     return float(np.abs(loss.derivative(np.zeros(2), np.array([1.0, -1.0]))).max())
 
 
-def _check(problem: Problem, solver: str) -> None:
+def check_classes(problem: Problem, solver: str) -> None:
+    """Refuse losses whose curvature at 0 is not known, and all that Newton steps do not minimise with."""
     loss = problem.loss
     if type(loss).second_derivative is Loss.second_derivative:
         raise BudgetError(f"the loss {loss.name!r} has no second_derivative(u, y), which solver={solver!r} needs")

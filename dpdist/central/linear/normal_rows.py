@@ -11,7 +11,7 @@ in s and in the covariance of u and ``w*'z``: a large error costs what it costs,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -86,6 +86,13 @@ class Rows:
         """Variance of the best predictors."""
         return self.sum(self.moments * self.weights)
 
+    def cases(self) -> Iterator[Rows]:
+        """Each by itself, all directions apart."""
+        counts = self.counts.astype(int)
+        for k in range(len(self.moments)):
+            parts = [np.repeat(values[k], counts)[None] for values in (self.moments, self.weights)]
+            yield Rows(parts[0], parts[1], np.ones(counts.sum()), self.constant, self.residuals[k : k + 1])
+
     def with_constant(self, constant: float) -> Rows:
         """The same rows with a constant feature of another size, if they have one."""
         if not self.constant:
@@ -155,10 +162,11 @@ def descent(
 ) -> Vector:
     """Excess after noisy gradients of the mean loss, each followed by the proximal step of a ridge.
 
-    ``noise`` is the standard deviation of a coordinate, ``tail`` how many of the last points are averaged.
+    ``noise`` is the standard deviation of a coordinate, ``step`` one of each case or of each of its directions, and
+    ``tail`` how many of the last points are averaged.
     """
     best = response.slope(rows.squares)[:, None]
-    step, momentum = step[:, None], momentum[:, None]
+    step, momentum = step if step.ndim > 1 else step[:, None], momentum[:, None]
     slopes = np.ones(len(rows.counts))
     slopes[-1] = 0.0 if rows.constant else 1.0
     shrink = 1 / (1 + step * ridge * slopes)
@@ -180,7 +188,7 @@ def descent(
         if t >= rounds - tail:
             total, counted = total + at, counted + 1
     if tail > 1:  # the mean of many points has the variance of the noise alone
-        averaged = (noise / np.maximum(curvature, 1e-300)) ** 2 / tail
+        averaged = (noise / np.maximum(curvature, 1e-100)) ** 2 / tail
         return response.excess(rows, total / counted, np.minimum(spread, averaged))
     return response.excess(rows, at, spread)
 

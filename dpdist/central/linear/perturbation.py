@@ -22,7 +22,9 @@ the constant feature is penalised as well, so that the objective is strongly con
 The rounds are gradient passes over all rows. Their number is the one that is enough for *every* dataset, about
 ``20 sqrt(L/D)`` (``L`` the largest curvature that the bounds allow): 80 for a penalty of 1e-2, 890 for 1e-4, with rows
 of norm 1 and the logistic loss. It cannot depend on how fast the solver really converges, because everybody sees it. A
-smaller ``n_rounds`` is allowed: the end point is then farther from the minimiser, and noise is added for that.
+smaller ``n_rounds`` is allowed: the end point is then farther from the minimiser, and noise is added for that. Where
+rounding keeps all rounds from coming near enough, so that this noise would be the larger one, `PerturbedObjective` is
+refused (with Huber's loss and a weak penalty from about 1e5 rows on).
 
 Under add-or-remove-one, or where units own several rows in any places, the number of rows is private, and a number of
 rounds is enough for so many rows only: a small share of the budget buys a bound of it first.
@@ -49,6 +51,7 @@ from dpdist.central.linear.linear_method import (
     reads,
 )
 from dpdist.central.linear.normal_rows import Rows, perturbed, response
+from dpdist.constraints import ElasticNet
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.method import Line, Oracle, Public
 from dpdist.privacy.accounting.calibration import calibrate
@@ -69,6 +72,12 @@ MORE_ROWS = 1.25
 NEGLIGIBLE = {"output": 0.005, "objective": 0.1}
 """What the solver's tolerance may add: to the sensitivity of the minimiser; to the standard deviation of the release,
 relative to that from the linear term (their squares add)."""
+DOMINATES = 1.0
+"""Standard deviation of the noise that hides the tolerance, relative to that from the linear term, above which
+objective perturbation is refused. With a weak penalty the bound of how far a minimiser may be from 0 grows with the
+rows, and with it what rounding may do on the way: from some number of rows on, more would make the answer worse."""
+STRONGER = 4.0
+"""Factor between penalties that are tried for the one that would do."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +202,32 @@ class PerturbedObjective(Perturbation):
     """The minimiser of an objective with a random linear term."""
 
     tag, name = "PerturbedObjective", "objective"
+
+    def decide(self, public: Public, statement: Problem) -> Self:
+        decided = super().decide(public, statement)
+        if self.n_rounds is not None or (slack := decided._slack()) <= DOMINATES:
+            return decided
+        enough = decided.problem.strong_convexity or 1 / decided.problem.n_rows
+        while enough < 1 and self._with(public, decided._with_alpha(enough))._decided_slack() > DOMINATES:
+            enough *= STRONGER
+        raise BudgetError(
+            f"the minimiser of {decided.problem.n_rows} rows would be known only to a distance that takes {slack:.2g} "
+            f"times the noise of the linear term to hide, and more rows would make it worse: take alpha={enough:.1g} "
+            "or more, or a solver that releases gradients, such as solver='auto'"
+        )
+
+    def _with_alpha(self, alpha: float) -> Problem:
+        return replace(self.problem, penalty=ElasticNet(alpha))
+
+    def _decided_slack(self) -> float:
+        return replace(self, n_rounds=self.default_rounds())._slack()
+
+    def _slack(self) -> float:
+        """Standard deviation of the noise for the solver's tolerance, relative to that from the linear term."""
+        problem, mechanism = self.problem, self._mechanism.at(self.problem.budget.epsilon / self.problem.n_problems)
+        query = PerturbedMinimum(self.objective(problem.n_rows, mechanism.regularisation), self.rounds, None, mechanism)
+        noise = mechanism.noise_std(query.sensitivity(problem.neighbours))
+        return noise * (self.curvature * problem.n_rows + mechanism.regularisation) / mechanism.term_std
 
     def default_rounds(self) -> int:
         problem = self.problem

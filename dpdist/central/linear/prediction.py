@@ -16,6 +16,7 @@ excess are the range. What a constant lacks in the same case says whether the fi
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -61,7 +62,11 @@ class Prediction:
 
     @property
     def expected(self) -> Expected:
-        """The range, and the unknown that moves the error most while the others stay."""
+        """The range, and the unknown of `UNKNOWN` that is to blame."""
+        return self.expected_by(UNKNOWN)
+
+    def expected_by(self, unknown: Sequence[str]) -> Expected:
+        """The range, and the unknown (one for each axis) that moves the error most while the others stay."""
         logs = np.log(np.maximum(self.excess, 1e-300)).reshape(self.shape)
         moved = [float(np.ptp(logs, axis=axis).mean()) for axis in range(len(self.shape))]
         share = self.excess / self.gained
@@ -69,7 +74,7 @@ class Prediction:
             low=float(self.excess.min()),
             typical=self.typical,
             high=float(self.excess.max()),
-            unknown=UNKNOWN[int(np.argmax(moved))],
+            unknown=unknown[int(np.argmax(moved))],
             least_share=float(share.min()),
             typical_share=_middle(share),
         )

@@ -12,7 +12,13 @@ curvature of the loss is at most the one that is released, wherever: no step can
 B is chosen where noise matters least, by what the rows' norms say: their counts in powers of two are released first,
 for 2 % of the budget (`dpdist.queries.scaled_rows`). ``second_moment``, the guess v of the mean square of a coordinate
 of a row's gradient, only says where to look: a row's norm is about ``sqrt(d v) / (h / 2)`` then, for residuals of half
-of the threshold h, and counts begin at four times that, or at ``row_norm``. Ten passes over the rows.
+of the threshold h, and counts begin at four times that, or at ``row_norm``. Eleven passes over the rows (a count of
+residuals before a gradient shares its pass).
+
+Where the loss is the squared one and nobody states a ``residual_bound``, h follows what is released: before every
+other gradient the sizes of the residuals are counted in octaves as well, for 1 % of the budget each, and h is two
+times their median. It falls as the fit gets better, and the noise falls with it. At the solution they are counted once
+more, in any case: how many are cut, and how large the others are, tells how sure the coefficients are.
 
 Why it is private: counts, curvature and gradients are sums of bounded rows, released with Gaussian noise; B, the
 constant feature, steps and solution follow from releases.
@@ -23,13 +29,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from dpdist.central.linear.bounding import All, ScaleRows
 from dpdist.central.linear.gradient_descent import needs_delta
-from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, need_ridge, reads
+from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need_ridge, reads
 from dpdist.central.linear.newton import MOST_FEATURES
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS
@@ -38,11 +44,27 @@ from dpdist.losses import Huber, Squared
 from dpdist.method import Line, Oracle, Public
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
-from dpdist.queries.scaled_rows import NormCounts, ScaledGradientSum, ScaledMomentSum
+from dpdist.queries.scaled_rows import NormCounts, ResidualCounts, ScaledGradientSum, ScaledMomentSum
 from dpdist.solvers.filtered_newton import MARGINS, MOVED_HESSIAN, Curvature, Noisy, Question, Solution, filtered_newton
 from dpdist.solvers.loops import drive
+from dpdist.solvers.spreads import cut_squares
+from dpdist.solvers.standard_errors import Uncertainty, sandwich
 
 NORM_SHARE = 0.02
+RESIDUAL_SHARE = 0.01
+"""Of each count of residuals, and of all of them no more than of the curvature, however many rounds there are."""
+LAST_OCTAVES = 12
+"""Below the cut, in which they are counted at the solution."""
+LEAST_UNCUT = 0.1
+"""Of the rows, whatever the noisy counts say."""
+EVERY = 2
+"""Rounds between them."""
+ANY_SIZE, OCTAVES = 2.0**32, 64
+"""Where nothing is stated of a size, it is looked for from here down."""
+CUT = 2.0
+"""Medians of the residuals at which they are cut: 1.35 standard deviations of normal ones, 95 % efficient."""
+MOST_SEEN = 0.5
+"""Of the rows, which have to be seen in counts that are to tell a median."""
 MOMENT_SHARE = 0.25
 ROUNDS = 8
 USUAL = 0.5
@@ -51,7 +73,7 @@ MOST = 4.0
 """Times the guess of a row's norm: what may still be found where the guess is too small."""
 LEAST_LENGTH = 0.5
 """Of scaled rows, squared and relative to their bound, which is chosen to be a usual norm."""
-SEEN = 2.0
+SEEN = 3.0
 """Standard deviations of its noise above which a count is one of rows."""
 PARTS = 4
 """Of an octave, within which rows are taken for evenly spread on a logarithmic scale."""
@@ -59,12 +81,23 @@ FLAT = Curvature(1.0, lambda margins: 1.0)
 """That of the squared loss, which bounds Huber's."""
 
 
+class _Found(NamedTuple):
+    """The solution as it is kept, what the filter says of it, the unit of its predictions, the norm to which rows were
+    scaled down, and where residuals were cut at last."""
+
+    stored: Vector
+    solution: Solution
+    unit: float
+    length: float
+    cut: float
+
+
 @dataclass(frozen=True)
 class RobustNewton(LinearMethod):
     """Newton steps on rows that are scaled down as a whole, each weighed by what its noise allows.
 
-    For Huber's loss, and for the squared one with residuals cut at ``residual_bound``; a ridge penalty or none, on all
-    rows. Needs ``second_moment`` or ``row_norm``.
+    For Huber's loss, and for the squared one with residuals cut at ``residual_bound`` or, without it, at twice
+    their released median; a ridge penalty or none, on all rows. Needs ``second_moment`` or ``row_norm``.
 
     Parameters
     ----------
@@ -74,6 +107,10 @@ class RobustNewton(LinearMethod):
 
     tag, name = "RobustNewton", "robust-newton"
     default_alpha: ClassVar[float] = 0.0
+    rests_on: ClassVar[str] = (
+        "Rests on the released curvature, the residuals that were counted at the solution, the noise of all gradients, "
+        "and errors that have one symmetric law at all rows."
+    )
 
     measures: ClassVar[str] = (
         "expected excess of the mean loss that is due to noise and shrinkage, for rows that are equally long in all "
@@ -85,8 +122,9 @@ class RobustNewton(LinearMethod):
         reads(problem, self.name, All)
         needs_delta(problem)
         _check(problem, self.name)
-        if problem.second_moment is None and problem.row_norm is None:
-            raise MissingBound(f"second_moment is missing (or row_norm): {BOUNDS['second_moment']}")
+        alone = "row_norm" if stated_threshold(problem) else "residual_bound"
+        if problem.second_moment is None and (alone == "residual_bound" or problem.row_norm is None):
+            raise MissingBound(f"second_moment is missing (or {alone}): {BOUNDS['second_moment']}")
         return self._with(public, problem, n_rounds=self.n_rounds or ROUNDS)
 
     # -- the plan ---------------------------------------------------------------------------------------------------
@@ -95,23 +133,41 @@ class RobustNewton(LinearMethod):
         return [
             Line("row norms", Gaussian(), self._norms, share=NORM_SHARE),
             Line("second moment", SymmetricGaussian(), share=MOMENT_SHARE),
-            Line("gradient", Gaussian(), count=self.rounds, share=1 - NORM_SHARE - MOMENT_SHARE),
+            Line("residuals", Gaussian(), count=self._looks + 1, share=self._looks_share),
+            Line("gradient", Gaussian(), count=self.rounds, share=1 - NORM_SHARE - MOMENT_SHARE - self._looks_share),
         ]
 
     @property
-    def _norms(self) -> NormCounts:
-        return NormCounts(self._guess(MOST))
+    def _looks(self) -> int:
+        """How often the residuals are counted before a gradient; they are once more at the solution."""
+        return 0 if stated_threshold(self.problem) else -(-self.rounds // EVERY)
 
     @property
-    def _threshold(self) -> float:
-        return threshold(self.problem)
+    def _looks_share(self) -> float:
+        return min(RESIDUAL_SHARE * (self._looks + 1), MOMENT_SHARE)
+
+    @property
+    def _norms(self) -> NormCounts:
+        if stated_threshold(self.problem):
+            return NormCounts(self._guess(MOST))
+        return NormCounts(min(ANY_SIZE, self.problem.row_norm or math.inf), OCTAVES)
+
+    def _threshold(self, length: float | None = None) -> float:
+        """At which residuals are cut: as stated, or the public guess where rows have that norm."""
+        problem, stated = self.problem, stated_threshold(self.problem)
+        if stated:
+            return stated
+        assert problem.second_moment is not None
+        length = length or problem.row_norm or math.sqrt(problem.n_features)
+        return math.sqrt(problem.n_features * problem.second_moment) / (USUAL * length)
 
     def _guess(self, times: float = 1.0) -> float:
         """The public guess of a row's norm, or that many times it, but no more than its bound."""
-        problem = self.problem
+        problem, stated = self.problem, stated_threshold(self.problem)
         found = math.inf
         if problem.second_moment is not None:
-            found = times * math.sqrt(problem.n_features * problem.second_moment) / (USUAL * self._threshold)
+            usual = math.sqrt(problem.second_moment) / (USUAL * stated) if stated else 1.0
+            found = times * math.sqrt(problem.n_features) * usual
         return min(found, problem.row_norm or math.inf)
 
     def _constant(self, length: float) -> float:
@@ -122,30 +178,56 @@ class RobustNewton(LinearMethod):
         constant = self._constant(length)
         return ScaledMomentSum(self.problem.n_parameters, math.hypot(length, constant), constant=constant)
 
-    def _gradient(self, length: float) -> ScaledGradientSum:
-        constant, h = self._constant(length), self._threshold
+    def _residuals(self, length: float, longest: float = ANY_SIZE, octaves: int = OCTAVES) -> ResidualCounts:
+        constant = self._constant(length)
+        return ResidualCounts(longest, octaves, math.hypot(length, constant), constant)
+
+    def _gradient(self, length: float, cut: float) -> ScaledGradientSum:
+        constant = self._constant(length)
         row_norm = math.hypot(length, constant)
-        return ScaledGradientSum(Huber(h), row_norm, h * row_norm, constant=constant)
+        return ScaledGradientSum(Huber(cut), row_norm, cut * row_norm, constant=constant)
 
     # -- the solution -----------------------------------------------------------------------------------------------
 
     def solution(self, oracle: Oracle, target: int | None) -> Vector:
-        return self._solved(oracle)[0]
+        return self._solved(oracle).stored
 
     def solve(self, oracle: Oracle) -> Mapping[str, Any]:
-        point, found = self._solved(oracle)
-        unit = USUAL * self._threshold
-        return {"solutions": point[None], "expected_error": found.excess * unit**2 / self.problem.n_rows}
+        found = self._solved(oracle)
+        excess = found.solution.excess * found.unit**2 / self.problem.n_rows
+        return {
+            "solutions": found.stored[None],
+            "expected_error": excess,
+            "uncertainty": [self._uncertainty(oracle, found)],
+        }
 
-    def _solved(self, oracle: Oracle) -> tuple[Vector, Solution]:
+    def _uncertainty(self, oracle: Oracle, found: _Found) -> Uncertainty:
+        """For errors of one law at all rows: the Hessian is the share p of the released curvature A that residuals are
+        not cut in, gradients vary by ``A mean(clip(r)^2)``; both are counted once more at the solution."""
+        problem, solution, unit = self.problem, found.solution, found.unit
+        query = self._residuals(found.length, found.cut, LAST_OCTAVES)
+        counts = oracle.ask("residuals", unit * solution.point, query)
+        uncut, square = cut_squares(counts, found.cut, problem.n_rows)
+        ridge = np.full(problem.n_parameters, problem.strong_convexity * problem.n_rows)
+        ridge[problem.n_features :] = 0.0
+        curvature = solution.hessian - np.diag(ridge)
+        hessian = max(uncut, LEAST_UNCUT) * curvature + np.diag(ridge)
+        noise, shrinkage = solution.left_by(hessian)
+        known = sandwich(noise, shrinkage, hessian, square / unit**2 * curvature, pull=ridge * solution.point)
+        units = self._stored(np.full(problem.n_parameters, unit), self._constant(found.length))
+        return known.mapped(np.diag(units))
+
+    def _solved(self, oracle: Oracle) -> _Found:
         problem = self.problem
         counts = oracle.ask("row norms")
-        length = scale_of_rows(counts, oracle.noise_std, self._norms.longest, self._guess())
-        constant, gradient = self._constant(length), self._gradient(length)
-        moment = oracle.ask("second moment", None, self._moment(length))
-        unit = USUAL * self._threshold  # of labels and predictions: the solver takes them for numbers of the order of 1
+        length = self._scale(counts, oracle.noise_std)
+        constant, cut = self._constant(length), self._threshold(length)
+        moment = Noisy(unpack_symmetric(oracle.ask("second moment", None, self._moment(length))), oracle.noise_std)
+        if self._looks:
+            cut = self._cut(oracle, np.zeros(problem.n_parameters), length, cut)
+        unit = USUAL * cut  # of labels and predictions: the solver takes them for numbers of the order of 1
         loop = filtered_newton(
-            Noisy(unpack_symmetric(moment), oracle.noise_std),
+            moment,
             FLAT,
             n_rows=problem.n_rows,
             row_norm=length,
@@ -157,12 +239,26 @@ class RobustNewton(LinearMethod):
         )
 
         def answer(question: Question) -> Noisy:
+            nonlocal cut
             point = unit * question.point
             oracle.visit(self._stored(point, constant))
-            return Noisy(oracle.ask("gradient", point, gradient) / unit, oracle.noise_std / unit)
+            if self._looks and question.round and question.round % EVERY == 0:
+                cut = min(cut, self._cut(oracle, point, length, cut))
+            return Noisy(oracle.ask("gradient", point, self._gradient(length, cut)) / unit, oracle.noise_std / unit)
 
         found = drive(loop, answer)
-        return self._stored(unit * found.point, constant), found
+        return _Found(self._stored(unit * found.point, constant), found, unit, length, cut)
+
+    def _scale(self, counts: Vector, noise: float) -> float:
+        """The norm to which rows are scaled down; where half of the rows are not seen, it is the guess."""
+        longest = self._norms.longest
+        usual = middle_size(counts, noise, longest, self.problem.n_rows)
+        return scale_of_rows(counts, noise, longest, self._guess(), MOST * usual) if usual else self._guess()
+
+    def _cut(self, oracle: Oracle, point: Vector, length: float, otherwise: float) -> float:
+        """Two medians of the residuals there, by released counts; where these tell nothing, what was known before."""
+        counts = oracle.ask("residuals", point, self._residuals(length))
+        return CUT * middle_size(counts, oracle.noise_std, ANY_SIZE, self.problem.n_rows) or otherwise
 
     def _stored(self, w: Vector, constant: float) -> Vector:
         """The weight of the constant feature for the one that the estimator has."""
@@ -172,10 +268,11 @@ class RobustNewton(LinearMethod):
         """The recursion of the filter for one direction of many."""
         problem = self.problem
         n, d, neighbours = problem.n_rows, problem.n_parameters, problem.neighbours
-        length, unit = self._guess(), USUAL * self._threshold
+        length, cut = self._guess(), self._threshold()
+        unit = USUAL * cut
         eigenvalue = n * length**2 / problem.n_features
         error = plan["second moment"].mechanism.noise_std(self._moment(length).sensitivity(neighbours)) / math.sqrt(2)
-        std = plan["gradient"].mechanism.noise_std(self._gradient(length).sensitivity(neighbours)) / unit
+        std = plan["gradient"].mechanism.noise_std(self._gradient(length, cut).sensitivity(neighbours)) / unit
         prior = spread = MARGINS / length**2
         noise, left = 0.0, 1.0
         for _ in range(self.rounds):
@@ -187,11 +284,12 @@ class RobustNewton(LinearMethod):
         return d * eigenvalue * unit**2 * (noise + left**2 * prior) / (2 * n)
 
 
-def scale_of_rows(counts: Vector, noise: float, longest: float, guess: float) -> float:
+def scale_of_rows(counts: Vector, noise: float, longest: float, guess: float, largest: float = math.inf) -> float:
     """The norm B to which rows are scaled down, from released counts of their norms in octaves below ``longest``.
 
-    Noise is proportional to B, the curvature to ``sum min(|x|, B)^2``: B is where their ratio is best. Counts below
-    their noise are none; where all are, B is the guess.
+    Noise is proportional to B, the curvature to ``sum min(|x|, B)^2``: B is where their ratio is best, up to a largest
+    one, because what few rows add is no curvature in all directions. Counts below their noise are none; where all are,
+    B is the guess.
 
     Parameters
     ----------
@@ -199,7 +297,7 @@ def scale_of_rows(counts: Vector, noise: float, longest: float, guess: float) ->
         Of `NormCounts`.
     noise : float
         Standard deviation of the noise of each.
-    longest, guess : float
+    longest, guess, largest : float
 
     Examples
     --------
@@ -213,23 +311,47 @@ def scale_of_rows(counts: Vector, noise: float, longest: float, guess: float) ->
     if not rows.any():
         return guess
     curvature = (np.minimum(norms[:, None], norms[None, :]) ** 2 * rows).sum(axis=1)
-    return float(norms[np.argmax(curvature / norms)])
+    return float(norms[np.argmax(np.where(norms <= largest, curvature / norms, 0.0))])
+
+
+def middle_size(counts: Vector, noise: float, longest: float, n_rows: float) -> float:
+    """The median of sizes that were counted in octaves below ``longest``; 0 where less than half of the rows are seen.
+
+    Where one count of nothing but noise may be half of the rows, nothing is seen.
+
+    Examples
+    --------
+    >>> round(middle_size(np.array([0.0, 3.0, 500.0, 500.0, -4.0]), 2.0, 8.0, 1000), 2)
+    2.0
+    """
+    seen = np.where(counts > SEEN * noise, counts, 0.0)
+    if seen.sum() < MOST_SEEN * n_rows or (SEEN + 1) * noise > MOST_SEEN * n_rows:
+        return 0.0
+    edges = math.log2(longest) - np.arange(len(seen) + 1.0) + 1.0  # the first is of sizes beyond
+    above = np.append(0.0, np.cumsum(seen))
+    return float(2.0 ** np.interp(above[-1] / 2, above, edges))
+
+
+def stated_threshold(problem: Problem) -> float | None:
+    """At which residuals are cut, if it is public."""
+    of_loss = problem.loss.threshold if isinstance(problem.loss, Huber) else math.inf
+    found = float(min(of_loss, problem.residual_bound or math.inf))
+    return found if math.isfinite(found) else None
 
 
 def threshold(problem: Problem) -> float:
-    """At which residuals are cut."""
-    if isinstance(problem.loss, Huber):
-        return float(min(problem.loss.threshold, problem.residual_bound or math.inf))
-    need(problem, "residual_bound")
-    assert problem.residual_bound is not None
-    return float(problem.residual_bound)
+    """The same where it has to be."""
+    found = stated_threshold(problem)
+    if found is None:
+        raise MissingBound(f"residual_bound is missing: {BOUNDS['residual_bound']}")
+    return found
 
 
 def robust_newton_can(problem: Problem) -> bool:
     """Whether such steps are made for the problem."""
     try:
         _check(problem, "robust-newton")
-    except (BudgetError, MissingBound):
+    except BudgetError:
         return False
     return isinstance(problem.rows, All) and problem.n_features <= MOST_FEATURES
 
@@ -237,8 +359,7 @@ def robust_newton_can(problem: Problem) -> bool:
 def _check(problem: Problem, solver: str) -> None:
     if not isinstance(problem.loss, Huber | Squared):
         raise BudgetError(
-            f"solver={solver!r} is for Huber's loss, or the squared one with a residual_bound, not for "
+            f"solver={solver!r} is for Huber's loss, or the squared one with residuals that are cut, not for "
             f"{problem.loss.name}: use solver='gradient'"
         )
-    threshold(problem)
     need_ridge(problem, solver)

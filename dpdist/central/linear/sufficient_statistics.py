@@ -4,7 +4,12 @@ The joint second moment of rows, constant feature and scaled labels is released 
 noise is known, so that every direction of the solution is shrunk by what it leaves of the signal (adaptive sufficient
 statistics, Wang 2018, with a gain for each direction in place of one ridge). A second pass asks one gradient at that
 solution: the residuals are smaller than the labels and are cut at a multiple of their released size, so that the
-noise is smaller as well.
+noise is smaller as well. What cutting may do to skewed residuals counts as error of that gradient, in the intercept and
+in slopes, so that both follow the first release where this would be more than its noise: labels 0 and 1 of which one in
+twenty is 1 have the slopes of least squares.
+
+Rows longer than ``row_norm`` count by the square of its ratio to their norm, with their label: least squares with
+weights, whose solution is that of all rows where the model holds.
 
 Why it is private: both are sums of bounded rows (`dpdist.queries.moment_sums`, `dpdist.queries.gradient_sums`);
 solution, cut and gains follow from releases.
@@ -33,7 +38,8 @@ from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.queries.gradient_sums import GradientSum
 from dpdist.queries.moment_sums import SecondMomentSum
-from dpdist.solvers.least_squares import ERROR_OF_MOMENT, Posterior, first_posterior, improved
+from dpdist.solvers.least_squares import ERROR_OF_MOMENT, Posterior, bias_of_cut, first_posterior, improved
+from dpdist.solvers.standard_errors import Uncertainty, sandwich
 
 MOMENT_SHARE = 0.7
 LABEL_SCALE = 0.7
@@ -56,10 +62,15 @@ class SufficientStatistics(LinearMethod):
     """
 
     tag, name = "SufficientStatistics", "sufficient-statistics"
+    rests_on: ClassVar[str] = (
+        "Rests on the released second moment and residuals, the noise of both releases, labels within label_bound, and "
+        "errors that have the same law at all rows."
+    )
 
     n_rounds: int | None = field(default=PASSES, kw_only=True, repr=False, metadata=DECIDED)
 
     default_alpha: ClassVar[float] = 0.0
+    weighs: ClassVar[bool] = True
 
     def decide(self, public: Public, statement: Problem) -> Self:
         problem = bounded_by(statement, self.name, ClipLabel)
@@ -85,7 +96,12 @@ class SufficientStatistics(LinearMethod):
         row_norm, bound = self._bounds
         scale = LABEL_SCALE * self._length / bound
         return SecondMomentSum(
-            self.problem.n_features, row_norm, label_bound=bound, label_scale=scale, intercept=self.constant
+            self.problem.n_features,
+            row_norm,
+            label_bound=bound,
+            label_scale=scale,
+            intercept=self.constant,
+            whole=True,
         )
 
     @property
@@ -107,21 +123,41 @@ class SufficientStatistics(LinearMethod):
     def gradient(self, cut: float) -> GradientSum:
         """Of the squared loss with residuals cut there, which is Huber's."""
         row_norm, _ = self._bounds
-        return GradientSum(Huber(cut), row_norm, cut * self._length, self.constant)
+        return GradientSum(Huber(cut), row_norm, cut * self._length, self.constant, weighed=True)
 
     def solution(self, oracle: Oracle, target: int | None) -> Vector:
-        return self._in_units(self._solved(oracle).point)
+        return self._in_units(self._solved(oracle)[1].point)
 
     def solve(self, oracle: Oracle) -> Mapping[str, Any]:
-        found = self._solved(oracle)
-        error = float(np.sum(found.spread * found.moment)) / (2 * self.problem.n_rows)
-        return {"solutions": self._in_units(found.point)[None], "expected_error": error}
+        first, found = self._solved(oracle)
+        return {
+            "solutions": self._in_units(found.point)[None],
+            "expected_error": found.excess / found.n_rows,
+            "uncertainty": [self._uncertainty(first, found)],
+        }
 
-    def _solved(self, oracle: Oracle) -> Posterior:
+    def _uncertainty(self, first: Posterior, found: Posterior) -> Uncertainty:
+        """For errors that are as large at all rows: ``J = s^2 X'X``."""
+        problem = self.problem
+        ridge = problem.strong_convexity * problem.n_rows * self._slopes
+        variance = first.least_residuals(first.left_by_noise)
+        known = sandwich(
+            found.left_by_noise, found.shrinkage, found.moment, variance * (found.moment - np.diag(ridge)),
+            pull=ridge * found.point,
+        )  # fmt: skip
+        return known.mapped(np.diag(self._in_units(np.ones(problem.n_parameters))))
+
+    @property
+    def _slopes(self) -> Vector:
+        """1 for coefficients, 0 for the constant feature, which has no penalty."""
+        slopes = np.ones(self.problem.n_parameters)
+        slopes[self.problem.n_features :] = 0.0
+        return slopes
+
+    def _solved(self, oracle: Oracle) -> tuple[Posterior, Posterior]:
+        """After the second moment, and after the gradient."""
         problem, moment = self.problem, self.moment
         row_norm, bound = self._bounds
-        slopes = np.ones(problem.n_parameters)
-        slopes[problem.n_features :] = 0.0
         ridge = problem.strong_convexity * problem.n_rows
         found = first_posterior(
             unpack_symmetric(oracle.ask("second moment")),
@@ -133,10 +169,11 @@ class SufficientStatistics(LinearMethod):
             constant=self.constant,
             ridge=ridge,
         )
-        cut = RESIDUALS * min(found.residuals(problem.n_rows), 2 * bound)
+        cut = RESIDUALS * min(found.residuals, 2 * bound)
         oracle.visit(self._in_units(found.point))
         gradient = oracle.ask("gradient", found.point, self.gradient(cut))
-        return improved(found, gradient + ridge * slopes * found.point, oracle.noise_std)
+        bias = bias_of_cut(found, cut, self.constant)
+        return found, improved(found, gradient + ridge * self._slopes * found.point, oracle.noise_std, bias)
 
     @property
     def _is_followed(self) -> bool:

@@ -39,9 +39,10 @@ from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
-from dpdist.estimators.parameters import BOUNDS, check_bound, check_count
+from dpdist.estimators.inference import Inferred, feature_names, vector_parameters
+from dpdist.estimators.parameters import BOUNDS, check_bound, check_count, choice
 from dpdist.kernels.truncation import HardClip, ScalarMap, SmoothTruncation, SoftTruncation
-from dpdist.method import DECIDED, Line, Method, Noted, Oracle, Public, by_name
+from dpdist.method import DECIDED, Line, Method, Noted, Oracle, Public, Vector, by_name
 from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, Laplace
@@ -49,6 +50,7 @@ from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.mechanisms.peeling import LaplacePeel, Peel
 from dpdist.privacy.mechanisms.smooth_sensitivity import ArsinhNormal
 from dpdist.queries.robust_sums import ColumnSum, TrimmedColumnSum
+from dpdist.solvers.standard_errors import Uncertainty
 
 SMOOTH_BETA = 2 * math.log(1 / FAILURE)
 """Precision of the smoothed truncation, as in the original."""
@@ -70,8 +72,11 @@ class MeanMethod(Method):
 
     Parameters
     ----------
-    scale : float, optional
-        Public scale beyond which entries are damped or cut. Default: what ``second_moment`` and the budget make best.
+    scale : float or {"optimal", "journal", "thesis"}, optional
+        Public scale beyond which entries are damped or cut. Default, and ``"optimal"``: what ``second_moment`` and the
+        budget make best. For damped entries also the published ones, for comparison: ``"thesis"`` is
+        ``sqrt(n v / (2 L))`` (seed 000, Lemma 7.2.2), ``"journal"`` ``sqrt(n epsilon v) / (L ln^(1/4)(1/delta))`` (seed
+        002, Theorem 2), v the second moment and ``L = ln(1/0.05)``.
 
     Attributes
     ----------
@@ -86,10 +91,15 @@ class MeanMethod(Method):
 
     parameter = "method"
 
-    scale: float | None = None
+    scale: float | str | None = None
+
+    published: ClassVar[tuple[str, ...]] = ()
+    """Names of published scales that it takes."""
 
     def __post_init__(self) -> None:
-        if self.scale is not None:
+        if isinstance(self.scale, str):
+            choice("scale", self.scale, ("optimal", *self.published))
+        elif self.scale is not None:
             check_bound("scale", self.scale)
 
     def decide(self, public: Public, statement: Columns) -> Self:
@@ -124,7 +134,31 @@ class MeanMethod(Method):
     def solve(self, oracle: Oracle) -> Mapping[str, Any]:
         """The released mean, within the range that means have."""
         released = oracle.ask("sum") / self.divisor
-        return {"mean": np.clip(released, -self.query.bound, self.query.bound)}
+        mean = np.clip(released, -self.query.bound, self.query.bound)
+        return {"mean": mean, "uncertainty": self._uncertainty(mean, oracle.noise_std / self.divisor)}
+
+    def _uncertainty(self, mean: Vector, noise: float) -> Uncertainty | str:
+        """Noise of a known size, and entries whose mean square is the public guess."""
+        statement = self.statement
+        if statement.n_nonzero is not None:
+            return (
+                "n_nonzero chose the means by their size, and the largest of many noisy ones are larger than they are. "
+                "Without n_nonzero there would be intervals"
+            )
+        if statement.second_moment is None:
+            return (
+                "how much the entries vary is not known: pass second_moment, a public guess of the mean square of an "
+                "entry, beside scale"
+            )
+        variance = statement.second_moment - mean**2
+        if (variance <= 0).any():
+            j = int(np.argmin(variance))
+            return (
+                f"second_moment={statement.second_moment:g} is less than the square of the mean {j}, {mean[j]:.4g}, so "
+                "that it does not say how much the entries vary. With a larger one there would be intervals"
+            )
+        noises = np.full(len(mean), noise**2)
+        return Uncertainty(np.diag(noises + variance / self.public.n_units), noises)
 
     def expected_error(self, plan: Plan) -> float | None:
         mechanism = plan["sum"].mechanism
@@ -134,13 +168,25 @@ class MeanMethod(Method):
     def _query(self, mechanism: Any) -> Any:
         """What is asked, given the calibrated noise, which is public."""
         public, scale = self.public, self.scale
-        if scale is None:
+        if isinstance(scale, str) and scale != "optimal":
+            scale = self._published(scale)
+        if scale is None or isinstance(scale, str):
             unit, n = ColumnSum(self._map(1.0), public.n_features), public.n_rows
             noise = mechanism.noise_std(unit.unit_sensitivity(public.neighbours, mechanism.norm, public.units)) / n
             n_means = 1 if self.statement.n_nonzero is None else public.n_features
             scale = truncation_scale(unit.bounded, self._second_moment, n / public.units.max_rows, noise, n_means)
             scale *= self._share
         return ColumnSum(self._map(scale), public.n_features)
+
+    def _published(self, name: str) -> float:
+        """The scale of that name, which does not know how large the noise is."""
+        public, level = self.public, math.log(1 / FAILURE)
+        n, budget = public.n_rows / public.units.max_rows, public.budget
+        if name == "thesis":
+            return math.sqrt(n * self._second_moment / (2 * level))
+        if budget.delta == 0:
+            raise BudgetError("scale='journal' has delta in it: pass delta, or choose scale='optimal'")
+        return math.sqrt(n * budget.epsilon * self._second_moment) / (level * math.log(1 / budget.delta) ** 0.25)
 
     _share: ClassVar[float] = SCALE_SHARE
     """Of the scale that balances the worst bias and the noise."""
@@ -156,6 +202,7 @@ class TruncatedMean(MeanMethod):
     """Entries damped softly beyond the scale (catoni-mean)."""
 
     tag, name = "TruncatedMean", "truncate"
+    published = ("journal", "thesis")
 
     def _map(self, scale: float) -> ScalarMap:
         return SoftTruncation(scale)
@@ -165,6 +212,7 @@ class SmoothTruncatedMean(MeanMethod):
     """The same with a smooth map (catoni-smoothed-mean)."""
 
     tag, name = "SmoothTruncatedMean", "smooth-truncate"
+    published = ("journal", "thesis")
 
     def _map(self, scale: float) -> ScalarMap:
         return SmoothTruncation(SMOOTH_BETA, scale)
@@ -215,9 +263,15 @@ class TrimmedMean(MeanMethod):
         assert isinstance(mechanism, ArsinhNormal)
         return None if moment is None else trimmed_noise(mechanism, moment, self.public.n_rows)
 
+    def _uncertainty(self, mean: Vector, noise: float) -> str:
+        return (
+            "the noise of method='trim' follows the data, and its size is shown nowhere. Of method='truncate' "
+            "standard errors are known"
+        )
+
     def _query(self, mechanism: Any) -> TrimmedColumnSum:
         n, t = self.public.n_rows, mechanism.smoothness
-        limit = trim_limit(self.scale, self.statement.second_moment, n)
+        limit = trim_limit(None if isinstance(self.scale, str) else self.scale, self.statement.second_moment, n)
         return TrimmedColumnSum(n, trimmed_count(n, t), limit, t, self.public.n_features)
 
     def _map(self, scale: float) -> ScalarMap:
@@ -278,6 +332,15 @@ class Mean(Estimator):
         method = chosen("method", self.method, METHODS, auto=False)
         found: MeanMethod = method.decide(public, Columns(self.n_nonzero, self.second_moment))
         return found
+
+    def _parameters(self, method: Method, known: Any) -> Inferred | str:
+        return vector_parameters(
+            known,
+            self.mean_,
+            feature_names(self, self.n_features_in_),
+            "Rests on the size of the noise, and on second_moment for how much the entries vary; what truncation moves "
+            "is not in it.",
+        )
 
     def _trivial_error(self, method: Method) -> float | None:
         return None if self.second_moment is None else math.sqrt(self.second_moment)

@@ -15,11 +15,16 @@ from types import MappingProxyType
 from dpdist.errors import DpdistError
 from dpdist.jobs.registry import (
     central_aggregate,
+    central_latent,
     central_linear,
+    central_matrices,
     central_mean,
+    local_crowd,
     local_density,
     local_frequency,
+    local_latent,
     local_linear,
+    local_matrices,
     local_mean,
     local_sparse,
     local_surfaces,
@@ -44,8 +49,9 @@ __all__ = [
 ]
 
 TABLES = (
-    central_linear, central_mean, central_aggregate, local_frequency, local_mean, local_linear, local_sparse,
-    local_tables, local_density, local_surfaces,
+    central_linear, central_mean, central_aggregate, central_matrices, central_latent, local_frequency, local_mean,
+    local_linear, local_sparse, local_tables, local_density, local_surfaces, local_matrices,
+    local_crowd, local_latent,
 )  # fmt: skip
 """One module for each family; the order is that of lists."""
 
@@ -57,17 +63,34 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
         "Minimizer": "dpdist.central",
         "Mean": "dpdist.central",
         "SampleAndAggregate": "dpdist.central",
+        "SecondMoment": "dpdist.central",
+        "PCA": "dpdist.central",
+        "SparsePCA": "dpdist.central",
+        "SparseCovariance": "dpdist.central",
+        "GraphicalLasso": "dpdist.central",
+        "TwoComponentMixture": "dpdist.central",
+        "MixedRegression": "dpdist.central",
+        "GaussianMixture": "dpdist.central",
         "local.Histogram": "dpdist.local.frequency.histogram",
         "local.HeavyHitters": "dpdist.local.frequency.heavy_hitters",
         "local.Mean": "dpdist.local.mean.columns",
         "local.LinearRegression": "dpdist.local.linear.regression",
         "local.KernelRidge": "dpdist.local.linear.kernel_ridge",
         "local.LogisticRegression": "dpdist.local.linear.glm",
+        "local.LinearSVC": "dpdist.local.linear.svc",
         "local.GeneralizedLinearModel": "dpdist.local.linear.glm",
         "local.SparseRegression": "dpdist.local.sparse.sparse_regression",
         "local.Marginals": "dpdist.local.tables.marginals",
         "local.RiskSurface": "dpdist.local.surfaces.risk_surface",
         "local.DensityQueries": "dpdist.local.density.density_queries",
+        "local.TwoComponentMixture": "dpdist.local.latent.latent_models",
+        "local.MixedRegression": "dpdist.local.latent.latent_models",
+        "local.TruthInference": "dpdist.local.crowd.truth_inference",
+        "local.SecondMoment": "dpdist.local.matrices.second_moment",
+        "local.PCA": "dpdist.local.matrices.components",
+        "local.SparsePCA": "dpdist.local.matrices.components",
+        "local.SparseCovariance": "dpdist.local.matrices.sparse_matrices",
+        "local.GraphicalLasso": "dpdist.local.matrices.sparse_matrices",
     }
 )
 """The module of every estimator that a method can name."""

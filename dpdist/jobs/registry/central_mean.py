@@ -11,6 +11,8 @@ _row = partial(RegisteredMethod, estimators=("Mean",), outputs=("mean_",))
 METHODS = (
     _row("catoni-mean", "Means of columns with softly truncated entries",
          {"method": "truncate"}, spec="01, section 3.5", source="seed 000, section 3.2.4", aliases=("mean-dp",)),
+    _row("mean-dp-thesis", "Means of columns with softly truncated entries at the scale of the thesis, for comparison",
+         {"method": {"truncate": {"scale": "thesis"}}}, spec="07, section 4.3", source="seed 000, Lemma 7.2.2"),
     _row("catoni-smoothed-mean", "Means of columns with smoothly truncated entries",
          {"method": "smooth-truncate"}, spec="09, section 1.2", source="seed 003, section 4"),
     _row("private-robust-mean", "Means of columns with softly truncated entries and Laplace noise (budget.delta: 0)",

@@ -9,12 +9,13 @@ all bandwidths among them, is known from the same reports (seed 000, Algorithm 5
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.estimators.answer_kinds import Answer
@@ -32,9 +33,7 @@ Floats = NDArray[np.float64]
 MOST_COLUMNS = 3
 MOST_PRODUCTS = 1_000_000
 DEGREES = (4, 16)
-"""Between which the rule of a degree stays."""
-FOR_EACH = 100
-"""Users that the rule wants for each product of cosines."""
+"""Between which the rule of a degree stays, where users are enough for as many products."""
 ONE_BIT_TO = 1.2
 """Up to this epsilon a bit about a cosine has hardly more noise than a number; above it, much more."""
 
@@ -57,7 +56,8 @@ class TrigonometricQueries(SampledFeatures):
     ----------
     degree : int, optional
         t: frequencies are below it in every column. Default: where what is cut off and the noise are balanced for
-        functions with two derivatives, ``(2 sqrt(n) / c)^(1 / (2 + p/2))``, from 4 to 16.
+        functions with two derivatives, ``(2 sqrt(n) / c)^(1 / (2 + p/2))``, from 4 to 16, or what the users are enough
+        for.
     """
 
     tag, name = "TrigonometricQueries", "trigonometric"
@@ -75,16 +75,26 @@ class TrigonometricQueries(SampledFeatures):
         p, n = public.n_features, public.n_rows
         if asked.degree is None:
             balanced = (2 * math.sqrt(n) * math.tanh(public.budget.epsilon / 2)) ** (1 / (2 + p / 2))
-            degree = round(min(balanced, (n / FOR_EACH) ** (1 / p)))
-            asked = replace(asked, degree=int(np.clip(degree, *DEGREES)))
+            degrees = range(int(np.clip(round(balanced), *DEGREES)), 1, -1)
+            tried = [replace(asked, degree=degree) for degree in degrees]
+            asked = next((method for method in tried if n >= method.needed), tried[-1])
         assert asked.degree is not None
         if asked.degree**p > MOST_PRODUCTS:
             raise BudgetError(
                 f"degree={asked.degree} of {p} columns asks about more than {MOST_PRODUCTS} products of cosines: give "
                 f"a degree of at most {int(MOST_PRODUCTS ** (1 / p) + 1e-9)}"
             )
-        asked.check_enough("give a smaller degree, TrigonometricQueries(degree=2)")
+        asked.check_enough()
         return asked
+
+    def smaller(self) -> Iterator[tuple[str, Self]]:
+        assert self.degree is not None
+        for degree in range(self.degree - 1, 1, -1):
+            yield f"degree={degree}", replace(self, degree=degree)
+
+    @property
+    def features_asked(self) -> str:
+        return f"{len(self.statistic.n_tickets)} products of cosines"
 
     @property
     def statistic(self) -> Cosines:
@@ -172,7 +182,6 @@ class DensityQueries(LocalEstimator):
     low: float | None = None
     high: float | None = None
     method: str | TrigonometricQueries = "trigonometric"
-    _: KW_ONLY
 
     def query(self, function: Callable[[Floats], Any]) -> float:
         """The mean of a function over the users; the function takes an array of points, of shape (m, p)."""
@@ -225,8 +234,7 @@ class DensityQueries(LocalEstimator):
 
     @property
     def _fitted(self) -> TrigonometricQueries:
-        if not hasattr(self, "estimates_"):
-            raise DataError("this DensityQueries is not fitted yet: call fit first")
+        check_is_fitted(self, "estimates_")
         return self._queries
 
     def _chosen(self, public: Public, **beside: Any) -> TrigonometricQueries:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from dpdist.data import Dataset
+from dpdist.data import ArraySpec, Dataset
 from dpdist.engine.shards import Prepare
 from dpdist.errors import DataError
 from dpdist.estimators.answer_kinds import Answer
@@ -154,7 +154,7 @@ class HeavyHitters(LocalEstimator):
         self.n_features_in_ = 1
         return one_column(X)
 
-    def _prepare(self, dataset: Dataset) -> Mapping[str, Prepare]:
+    def _prepare(self, arrays: Mapping[str, ArraySpec]) -> Mapping[str, Prepare]:
         return {"X": as_given}
 
     def _chosen(self, public: Public, **beside: Any) -> PrefixSearch:

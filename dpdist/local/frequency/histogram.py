@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.constraints import project_simplex
-from dpdist.data import Dataset
+from dpdist.data import ArraySpec, Dataset
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, DataError
 from dpdist.estimators.answer_kinds import Answer
@@ -292,7 +292,7 @@ class Histogram(LocalEstimator):
         self._check_stored(dataset)
         return dataset
 
-    def _prepare(self, dataset: Dataset) -> Mapping[str, Prepare]:
+    def _prepare(self, arrays: Mapping[str, ArraySpec]) -> Mapping[str, Prepare]:
         return dict.fromkeys(("X",) if self.epsilon_levels is None else ("X", "y"), as_given)
 
     def _chosen(self, public: Public, **beside: Any) -> FrequencyMethod:

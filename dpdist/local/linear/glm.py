@@ -6,6 +6,9 @@ method                   what users report                                      
 ``"public-covariance"``  ``x y``; all else comes from public rows                pure epsilon     nldp-glm-pubcov
 ``"statistics"``         ``(svec(x x'), x y)``; public rows give the scale       pure epsilon     nldp-glm-pub
 ``"direction"``          ``x y``, whose mean is the gradient at 0                pure epsilon     linear-surrogate-ldp
+``"hermite"``            one noisy copy of ``x y``, for polynomials              (epsilon, delta) hermite-poly-ldp
+``"copies"``             several noisy copies of ``x y``                         (epsilon, delta) general-linear-ldp,
+                                                                                                  hinge-ldp
 ``"chebyshev"``          noisy copies of x, and of x y, for polynomials          (epsilon, delta) cheb-collect and
                                                                                                   cheb-learn
 ======================== ======================================================= ================ =====================
@@ -15,13 +18,14 @@ With public rows (``fit(..., public_X=rows)``) "auto" takes the first, from 20 r
 
 "direction" minimises a linear function in place of the loss, ``w = radius b / ||b||``. Where the features have the same
 variance in all directions, that is the right direction for any loss of this kind, from a hundredth of the users that
-gradients need; elsewhere whiten rows by a public covariance before (and then clip). Seed 000, section 5.1, and seed
-001, section 4.
+gradients need; elsewhere public rows make it so (`dpdist.local.linear.glm_direction`). "hermite" and "copies" are for
+two classes, with any loss of the label times the linear predictor (`dpdist.local.linear.svc.LinearSVC`); "copies" and
+"chebyshev" are kept for comparison, and learn nothing from less than a million users below epsilon 4, of degree 2 or 3
+from none. Seed 000, section 5.1, and seed 001, section 4.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Self
@@ -32,109 +36,28 @@ from scipy.special import log_expit
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpdist.data import Dataset
+from dpdist.data import ArraySpec
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, DataError, MissingBound, warn_caller
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
-from dpdist.estimators.parameters import check_bound, check_count, choice, need_bound
+from dpdist.estimators.inference import Inferred, feature_names, linear_parameters
+from dpdist.estimators.parameters import check_bound, choice, need_bound
 from dpdist.estimators.row_maps import ClassCodes, features, targets
 from dpdist.local.linear.generalised_linear import MODELS, GeneralisedLinear
-from dpdist.local.linear.glm_copies import CopiesProtocol, approximation_error, copies_protocol, learn
+from dpdist.local.linear.glm_direction import Direction
+from dpdist.local.linear.glm_hermite import Hermite
 from dpdist.local.linear.glm_method import GlmMethod, GlmProblem
-from dpdist.local.linear.glm_public import PER_FEATURE, PublicCovarianceGlm, PublicGlm, StatisticsGlm
+from dpdist.local.linear.glm_polynomials import Chebyshev, NoisyCopies
+from dpdist.local.linear.glm_public import PER_FEATURE, PublicCovarianceGlm, StatisticsGlm, public_rows
+from dpdist.local.linear.links import refuse_even
 from dpdist.local.local_estimator import LocalEstimator
-from dpdist.local.local_method import line_of
-from dpdist.local.randomisers.vectors import best_vector
-from dpdist.local.statistics.labelled import LabelledRow
-from dpdist.local.survey.protocol import LocalProtocol
-from dpdist.method import Method, Oracle, Public, by_name
-from dpdist.privacy.accounting.plan import Plan
+from dpdist.losses import Loss
+from dpdist.method import Method, Public, by_name
 
 Vector = NDArray[np.float64]
 
-DEGREES = (1, 3)
-
-
-class Direction(GlmMethod):
-    """The direction of the mean of ``x y``, on the sphere: a linear function in place of the loss."""
-
-    tag, name = "Direction", "direction"
-    measures: ClassVar[str] = "expected norm of the noise in the mean of x y, over the bound of a record"
-
-    def decide(self, public: Public, statement: GlmProblem) -> Self:
-        assert statement.need("radius") and statement.need("row_norm")
-        return self._with(public, statement)
-
-    @property
-    def protocols(self) -> Sequence[LocalProtocol]:
-        d, problem = self.public.n_features, self.statement
-        statistic = LabelledRow(d, row_norm=problem.need("row_norm"), label_bound=problem.label_bound)
-        return [LocalProtocol(statistic, best_vector(d, self.public.budget.epsilon))]
-
-    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
-        b = self.estimate(oracle)
-        return self.fitted(b / max(float(np.linalg.norm(b)), 1e-300), float("nan"))
-
-    def expected_error(self, plan: Plan) -> float:
-        return self.protocols[0].noise_std * math.sqrt(self.public.n_features / self.public.n_rows)
-
-
-@dataclass(frozen=True)
-class Chebyshev(GlmMethod):
-    """Gradients of polynomials in the place of the loss, from noisy copies of every row.
-
-    Parameters
-    ----------
-    degree : {1, 3}, default 1
-        Of the polynomials. 3 needs more than 1e9 users.
-    n_rounds : int, default 50
-        So many groups of users are asked one after another, in the order of the rows, which must not depend on their
-        values.
-    """
-
-    tag, name = "Chebyshev", "chebyshev"
-    measures: ClassVar[str] = "expected norm of the noise in one gradient, over the radius times the bound of a record"
-
-    degree: int = 1
-    n_rounds: int = 50
-
-    def decide(self, public: Public, statement: GlmProblem) -> Self:
-        if self.degree not in DEGREES:
-            raise BudgetError(f"degree must be 1 or 3, got {self.degree!r}; larger ones drown in noise")
-        check_count("n_rounds", self.n_rounds)
-        if not public.budget.delta:
-            raise BudgetError("method='chebyshev' has Gaussian reports: pass delta > 0, far below 1/n_rows")
-        if public.n_rows < self.n_rounds:
-            raise BudgetError(
-                f"{public.n_rows} users cannot be asked in {self.n_rounds} groups: choose a smaller n_rounds"
-            )
-        assert statement.need("radius") and statement.need("row_norm")
-        return self._with(public, statement)
-
-    @property
-    def protocols(self) -> Sequence[LocalProtocol]:
-        return [self._protocol] * self.n_rounds
-
-    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
-        problem, sizes = self.statement, [oracle.size(line_of(group)) for group in range(self.n_rounds)]
-        w = learn(self._protocol, lambda group, point: self.estimate(oracle, group, point), sizes)
-        reach = problem.need("radius") * problem.need("row_norm")
-        return self.fitted(w, approximation_error(problem.loss, reach, self.degree))
-
-    def expected_error(self, plan: Plan) -> float:
-        return self._protocol.total_std / math.sqrt(self.public.n_rows // self.n_rounds)
-
-    @property
-    def _protocol(self) -> CopiesProtocol:
-        problem, budget = self.statement, self.public.budget
-        return copies_protocol(
-            problem.loss, self.public.n_features, self.degree, budget.epsilon, budget.delta,
-            radius=problem.need("radius"), row_norm=problem.need("row_norm"), label_bound=problem.label_bound,
-        )  # fmt: skip
-
-
-METHODS = by_name(Direction, PublicCovarianceGlm, StatisticsGlm, Chebyshev)
+METHODS = by_name(Direction, PublicCovarianceGlm, StatisticsGlm, Hermite, NoisyCopies, Chebyshev)
 
 
 @dataclass(eq=False, repr=False)
@@ -145,12 +68,13 @@ class GeneralizedLinearModel(LocalEstimator):
 
     Parameters
     ----------
-    loss : {"logistic", "squared", "poisson"} or GeneralisedLinear
+    loss : {"logistic", "squared", "poisson", "cubic"} or GeneralisedLinear
         "logistic" is for labels -1 and +1; a record with another one is empty.
     method : str or GlmMethod
-        "auto", "public-covariance", "statistics", "direction" or "chebyshev": see the table of this module.
+        "auto", "public-covariance", "statistics", "direction", "hermite", "copies" or "chebyshev": see the table of
+        this module.
     radius : float, optional
-        Public; required by "direction" and "chebyshev".
+        Public; required by "direction", "hermite", "copies" and "chebyshev".
     row_norm : float, optional
         Public bound of the l2 norm of a row, enforced; required by the same. Public rows tell others.
     label_bound : float, optional
@@ -169,7 +93,7 @@ class GeneralizedLinearModel(LocalEstimator):
         With public rows: what the coefficients of least squares were multiplied by, and whether it solves its equation.
     method_, method_reason_ : str
     approximation_error_ : float
-        Of the polynomials, for the slopes of the loss (nan for "direction").
+        Of the polynomials, for the slopes of the loss (of "copies" and "chebyshev"; else nan).
     guarantee_, plan_, releases_, history_, n_features_in_, fidelity_
         As in `dpdist.central.linear.minimizer.Minimizer`.
 
@@ -199,6 +123,7 @@ class GeneralizedLinearModel(LocalEstimator):
 
     def predict(self, X: Any) -> Any:
         """``E[y | x]`` of every row."""
+        assert isinstance(self._loss, GeneralisedLinear)
         return self._loss.mean(self.decision_function(X))
 
     def decision_function(self, X: Any) -> Vector:
@@ -217,23 +142,43 @@ class GeneralizedLinearModel(LocalEstimator):
         """
         return self._fit(X, y, public_X=public_X)
 
-    def _prepare(self, dataset: Dataset) -> Mapping[str, Prepare]:
-        self._check_labels(str(dataset.arrays["y"].dtype))
+    def _prepare(self, arrays: Mapping[str, ArraySpec]) -> Mapping[str, Prepare]:
+        self._check_labels(str(arrays["y"].dtype))
         return {"X": features, "y": self._labels}
 
     def _chosen(self, public: Public, **beside: Any) -> GlmMethod:
         rows, fitting = beside.get("public_X"), "public_X" in beside
+        rows = None if rows is None else public_rows(rows, public.n_features)
         problem = GlmProblem(self._loss, self.radius, self.row_norm, self._label_bound, self._labels)
         method = chosen("method", self.method, METHODS)
         if method == "auto":
-            method = _automatic(rows, public.n_features)
+            method = self._automatic(rows, public.n_features)
         if method.needs_public and fitting and rows is None:
             raise DataError(
                 f"method={method.name!r} takes centre, scale and more from public rows without labels: pass "
                 "fit(..., public_X=rows), or choose method='direction'"
             )
+        if rows is not None and not method.reads_public:
+            raise DataError(
+                f"method={method.name!r} takes nothing from public rows: leave public_X out, or choose "
+                "method='public-covariance' (for a hinge, 'direction')"
+            )
         found: GlmMethod = method.decide(public, problem)
-        return found.given(rows) if isinstance(found, PublicGlm) and rows is not None else found
+        return found if rows is None else found.given(rows)
+
+    def _trivial_error(self, method: Method) -> float:
+        assert isinstance(method, GlmMethod)
+        return method.trivial_error
+
+    def _parameters(self, method: Method, known: Any) -> Inferred | str:
+        return linear_parameters(
+            [known],
+            self.coef_,
+            np.atleast_1d(self.intercept_),
+            feature_names(self, self.n_features_in_),
+            basis="Rests on features that are near normal; with a public covariance it counts who happened to be asked "
+            "as well, as if labels were as large as they may be.",
+        )
 
     def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:
         super()._store(method, fitted)
@@ -241,7 +186,7 @@ class GeneralizedLinearModel(LocalEstimator):
         if not fitted.get("scale_found", True):
             warn_caller(
                 "no scale of the coefficients fits the public rows: what is returned is their direction, with the "
-                "scale that comes nearest. More users, or a larger epsilon, would tell more"
+                "scale that comes nearest. More users, a larger epsilon, or features nearer to normal would tell more"
             )
 
     @property
@@ -252,7 +197,7 @@ class GeneralizedLinearModel(LocalEstimator):
         """Refuse stored labels that could never be one of the classes."""
 
     @property
-    def _loss(self) -> GeneralisedLinear:
+    def _loss(self) -> Loss:
         return MODELS[self.loss] if isinstance(self.loss, str) else self.loss
 
     @property
@@ -262,6 +207,14 @@ class GeneralizedLinearModel(LocalEstimator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        self._check_loss()
+        chosen("method", self.method, METHODS)
+        for name in ("radius", "row_norm"):
+            if getattr(self, name) is not None:
+                check_bound(name, getattr(self, name))
+        assert self._label_bound
+
+    def _check_loss(self) -> None:
         if isinstance(self.loss, str):
             choice("loss", self.loss, tuple(MODELS))
         elif not isinstance(self.loss, GeneralisedLinear):
@@ -269,11 +222,12 @@ class GeneralizedLinearModel(LocalEstimator):
                 f"loss must be one of {', '.join(map(repr, MODELS))} or a "
                 f"dpdist.local.linear.generalised_linear.GeneralisedLinear, got {self.loss!r}"
             )
-        chosen("method", self.method, METHODS)
-        for name in ("radius", "row_norm"):
-            if getattr(self, name) is not None:
-                check_bound(name, getattr(self, name))
-        assert self._label_bound
+        else:
+            refuse_even(f"the mean of loss={self.loss!r}", self.loss.mean, self.loss.mean_slope)
+
+    def _automatic(self, rows: Any, n_features: int) -> GlmMethod:
+        """The method, by how many public rows there are."""
+        return _automatic(rows, n_features)
 
 
 def _automatic(rows: Any, n_features: int) -> GlmMethod:
@@ -287,7 +241,43 @@ def _automatic(rows: Any, n_features: int) -> GlmMethod:
 
 
 @dataclass(eq=False, repr=False)
-class LogisticRegression(ClassifierMixin, GeneralizedLinearModel):
+class TwoClasses(ClassifierMixin, GeneralizedLinearModel):
+    """A model of two classes with public names, by a loss of the label -1 or +1."""
+
+    label_bound: float | None = field(default=None, init=False)
+    _: KW_ONLY
+    classes: Sequence[Any] | None = None
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The more likely class of each row."""
+        above = self.decision_function(X) > 0
+        return self.classes_[above.astype(int)]
+
+    def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:
+        intercept = np.array([fitted["intercept"]])
+        super()._store(method, {**fitted, "coef": fitted["coef"][None, :], "intercept": intercept})
+        self.classes_ = np.asarray(self.classes)
+
+    @property
+    def _labels(self) -> ClassCodes:
+        assert self.classes is not None
+        return ClassCodes(tuple(self.classes))
+
+    def _check_labels(self, stored: str) -> None:
+        self._labels.check_dtype(stored)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        labels = [] if isinstance(self.classes, str) or not np.iterable(self.classes) else list(self.classes)
+        if len(labels) != 2 or labels[0] == labels[1]:
+            raise MissingBound(
+                f"classes must be the public list of the two labels that can occur, for example classes=[0, 1]; got "
+                f"{self.classes!r}"
+            )
+
+
+@dataclass(eq=False, repr=False)
+class LogisticRegression(TwoClasses):
     """`GeneralizedLinearModel` with the logistic loss, for two classes with public names.
 
     Parameters
@@ -312,13 +302,6 @@ class LogisticRegression(ClassifierMixin, GeneralizedLinearModel):
     answers = (Answer.PROBABILITIES, Answer.CLASSES)
 
     loss: str | GeneralisedLinear = field(default="logistic", init=False)
-    label_bound: float | None = field(default=None, init=False)
-    _: KW_ONLY
-    classes: Sequence[Any] | None = None
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The more likely class of each row."""
-        return self.classes_[(self.decision_function(X) > 0).astype(int)]
 
     def predict_proba(self, X: Any) -> Vector:
         """Probability of each class."""
@@ -328,25 +311,3 @@ class LogisticRegression(ClassifierMixin, GeneralizedLinearModel):
         """Logarithm of `predict_proba`, finite where that rounds to 0."""
         scores = self.decision_function(X)
         return np.asarray(log_expit(np.column_stack([-scores, scores])))
-
-    def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:
-        intercept = np.array([fitted["intercept"]])
-        super()._store(method, {**fitted, "coef": fitted["coef"][None, :], "intercept": intercept})
-        self.classes_ = np.asarray(self.classes)
-
-    @property
-    def _labels(self) -> ClassCodes:
-        assert self.classes is not None
-        return ClassCodes(tuple(self.classes))
-
-    def _check_labels(self, stored: str) -> None:
-        self._labels.check_dtype(stored)
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        labels = [] if isinstance(self.classes, str) or not np.iterable(self.classes) else list(self.classes)
-        if len(labels) != 2 or labels[0] == labels[1]:
-            raise MissingBound(
-                f"classes must be the public list of the two labels that can occur, for example classes=[0, 1]; got "
-                f"{self.classes!r}"
-            )

@@ -124,7 +124,9 @@ class LabelReports(LocalProtocol):
     radius: float = 1.0
     link: Link = IDENTITY
 
-    protects: ClassVar[Protected] = Protected("the label (the features are taken for public)", LABEL)
+    @property
+    def protects(self) -> Protected:
+        return Protected("the label (the features are taken for public)", LABEL)
 
     @property
     def has_sums(self) -> bool:

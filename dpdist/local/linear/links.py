@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
@@ -12,9 +12,41 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.errors import BudgetError
+
 Floats = NDArray[np.float64]
 LARGEST_LABEL = 1e12
 """Labels are cut at it before they are put into a link, so that nothing overflows."""
+PREDICTORS = np.geomspace(1e-3, 50.0, 101)
+"""Public linear predictors at which a function is looked at."""
+ROUNDED = 1e-9
+"""What rounding leaves of a difference that is 0, in parts of its terms."""
+
+
+def is_even(function: Callable[[Floats], Floats], sign: float = 1.0) -> bool:
+    """Whether ``f(-u) = sign f(u)`` at all public predictors at which both are numbers.
+
+    The mean slope of an even function is 0 over any law that is symmetric around 0, so that labels with such a mean are
+    uncorrelated with the features.
+
+    >>> is_even(np.cos), is_even(np.exp), is_even(np.sin, -1.0)
+    (True, False, True)
+    """
+    with np.errstate(all="ignore"):
+        above, below = (np.asarray(function(u), dtype=np.float64) for u in (PREDICTORS, -PREDICTORS))
+        same = np.abs(above - sign * below) <= ROUNDED * (np.abs(above) + np.abs(below))
+    known = np.isfinite(above) & np.isfinite(below)
+    return bool(known.any() and np.broadcast_to(same, known.shape)[known].all())
+
+
+def refuse_even(name: str, value: Callable[[Floats], Floats], slope: Callable[[Floats], Floats]) -> None:
+    """Refuse an even mean of the label, before anybody is asked."""
+    if is_even(value) or is_even(slope, -1.0):
+        raise BudgetError(
+            f"{name} is an even function of the linear predictor: its mean slope is 0, labels are uncorrelated with "
+            "features that are symmetric around 0, and no number of users would tell the coefficients. Choose one that "
+            "increases, or fit products of the features in place of the features"
+        )
 
 
 class Link(ABC):

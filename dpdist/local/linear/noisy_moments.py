@@ -145,6 +145,50 @@ class GaussianMoments(Randomiser):
         return self.copy_std**2 + self.copy_grid**2 / 12
 
 
+@dataclass(frozen=True)
+class GaussianMeanAndMoments(GaussianMoments):
+    """The same reports, of which the server keeps the sum as well: the mean of v, then the packed mean of ``v v'``.
+
+    The law of both sums is that of `GaussianMoments` with a column of ones beside V, to which no noise is added: Q R =
+    (V, 1), and the sum of the reports is ``r' (R + A)``, where r is the last column of R.
+
+    Examples
+    --------
+    >>> from dpdist.privacy.randomness.draws import SystemDraws
+    >>> randomiser = GaussianMeanAndMoments(2, epsilon=8.0, delta=1e-6)
+    >>> values = np.tile([0.6, -0.8], (4000, 1))
+    >>> found = randomiser.decode(randomiser.summarise(values, SystemDraws()) * randomiser.grid, 4000)
+    >>> bool(np.abs(found - [0.6, -0.8, 0.36, -0.48, 0.64]).max() < 8 * randomiser.noise_std / 4000**0.5)
+    True
+    """
+
+    tag: ClassVar[str] = "GaussianMeanAndMoments"
+
+    name: ClassVar[str] = "gaussian-mean-and-moments"
+
+    def accumulate(self, reports: NDArray[Any]) -> NDArray[np.int64]:
+        return np.concatenate([reports.sum(axis=0, dtype=np.int64), super().accumulate(reports)])
+
+    def draw_sum(self, values: NDArray[Any], generator: np.random.Generator) -> NDArray[np.int64]:
+        n, d = values.shape
+        std = math.sqrt(self._noise_variance)
+        if n <= 2 * d:
+            Z = values + std * generator.standard_normal(values.shape)
+            total, gram = Z.sum(axis=0), Z.T @ Z
+        else:
+            # the column of ones comes first, so that r is (r_0, 0, ..., 0)
+            R = np.asarray(np.linalg.qr(np.column_stack([np.ones(n), values]), mode="r"))
+            noisy = R[:, 1:] + std * generator.standard_normal((d + 1, d))
+            total = R[0, 0] * noisy[0]
+            gram = noisy.T @ noisy + std**2 * _wishart(n - d - 1, d, generator)
+        sums = np.concatenate([total / self.copy_grid, gram[np.triu_indices(d)] / self.grid])
+        return np.asarray(np.rint(sums).astype(np.int64))
+
+    def decode(self, total: Floats, n_users: int) -> Floats:
+        mean = total[: self.size] / (self.copy_grid * n_users)  # the sum counts in g, and all was given in g^2
+        return np.concatenate([mean, super().decode(total[self.size :], n_users)])
+
+
 @lru_cache(maxsize=64)
 def _mu(epsilon: float, delta: float) -> float:
     return gdp_mu(epsilon, delta)

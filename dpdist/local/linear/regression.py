@@ -28,6 +28,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered
+from dpdist.estimators.inference import Inferred, feature_names, vector_parameters
 from dpdist.estimators.parameters import check_bound, check_count, need_bound
 from dpdist.local.linear.moment_regression import (
     ROW_SHARE,
@@ -42,10 +43,11 @@ from dpdist.local.statistics.feature_maps import FeatureMap, Mapped, Projection
 from dpdist.local.statistics.labelled import LabelledRow
 from dpdist.local.statistics.second_moments import JointStatistics
 from dpdist.local.survey.protocol import LocalProtocol
-from dpdist.method import Public, by_name
+from dpdist.method import Method, Public, by_name
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.solvers.linear import fista, prox_l1_ball, quadratic_l1
-from dpdist.solvers.spectral import psd_floor
+from dpdist.solvers.spectral import psd_floor, solve_psd
+from dpdist.solvers.standard_errors import Uncertainty
 
 Vector = NDArray[np.float64]
 
@@ -120,7 +122,41 @@ class LeastSquaresOnL1Ball(MomentProblem):
             w = self._unprojected(projection.projected.matrix, S, b, alpha)
         else:
             w = quadratic_l1(S, b, self.l1_radius, alpha)
-        return {"coef": w, "intercept": 0.0, "alpha": alpha, "standard_error": error}
+        known = self._uncertainty(statistic, S, w, alpha, noise, public.n_rows)
+        return {"coef": w, "intercept": 0.0, "alpha": alpha, "standard_error": error, "uncertainty": known}
+
+    def _uncertainty(
+        self, statistic: Any, S: Vector, w: Vector, alpha: float, noise: tuple[float, float], n_users: int
+    ) -> Uncertainty | str:
+        """``S^-1 (e - E w)``, e the noise of b and E that of S: a report varies as its noise says, record and all.
+
+        That of public rows is not in it.
+        """
+        if isinstance(statistic, Mapped):
+            return (
+                "projections of rows do not tell single coefficients. With method='statistics' there would be intervals"
+            )
+        if alpha > 0:
+            return (
+                f"the l1 penalty alpha={alpha:.3g} sets coefficients to 0, which moves them by more than their "
+                "standard error. With alpha=0 there would be intervals"
+            )
+        if float(np.abs(w).sum()) > self.l1_radius * (1 - 1e-6):
+            return (
+                f"the coefficients lie on the edge of the ball of l1_radius={self.l1_radius:g}, which moves them. "
+                "With a larger one there would be intervals"
+            )
+        matrix, vector = noise
+        releases = (vector**2 + matrix**2 * float(w @ w)) * np.eye(len(w)) + matrix**2 * np.outer(w, w)
+        inverse = solve_psd(S, np.eye(len(w)))
+        covariance = inverse @ releases @ inverse / n_users
+        signal = float(np.linalg.eigvalsh(S)[0])
+        if 4 * matrix * math.sqrt(2 * len(w) / n_users) > signal:
+            return (
+                "the second moments of some direction are not above their noise, and an interval would miss the truth. "
+                "With more users, a larger epsilon or public_X there would be one"
+            )
+        return Uncertainty((covariance + covariance.T) / 2, np.diag(covariance).copy())
 
     def _unprojected(self, G: Vector, S: Vector, b: Vector, alpha: float) -> Vector:
         """``argmin w'G'SGw/2 - b'Gw + alpha ||w||_1``, without the matrix ``G'SG``."""
@@ -195,6 +231,14 @@ class LinearRegression(MomentRegression):
         """``<x, coef_>`` of every row."""
         check_is_fitted(self, "coef_")
         return np.asarray(validate_data(self, X, reset=False) @ self.coef_)
+
+    def _parameters(self, method: Method, known: Any) -> Inferred | str:
+        return vector_parameters(
+            known,
+            self.coef_,
+            feature_names(self, self.n_features_in_),
+            "Rests on the noise of a report at the worst record; that of public rows is not in it.",
+        )
 
     def _problem(self) -> LeastSquaresOnL1Ball:
         return LeastSquaresOnL1Ball(self._label_bound, self._row_norm, self.l1_radius, self.alpha)

@@ -25,6 +25,7 @@ from dpdist.local.survey.protocol import LocalProtocol, Randomiser, Statistic
 from dpdist.method import DECIDED, Oracle, Public, Vector, by_name
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.solvers.robust import median_select
+from dpdist.solvers.standard_errors import Uncertainty
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,30 @@ class MeanMethod(LocalMethod):
         means = np.array([p.estimate(total, n) for p, total, n in zip(protocols, totals, sizes, strict=True)])
         mean = means[0] if len(means) == 1 else median_select(means)
         error = self.unit * _noise(protocols[0], totals[0], min(sizes))
-        return {"standard_error": error, "mean": self._finish(mean, error)}
+        found = self._finish(mean, error)
+        return {"standard_error": error, "mean": found, "uncertainty": self._uncertainty(mean, error, min(sizes))}
+
+    def _uncertainty(self, mean: Vector, error: float, n_users: int) -> Uncertainty | str:
+        """Of the mean of reports: their noise, and for numbers in a range how much they may vary with that mean."""
+        statement = self.statement
+        if statement.n_groups > 1:
+            return (
+                f"the mean is one of {statement.n_groups} that was chosen for being in the middle. With n_groups=1 "
+                "there would be intervals"
+            )
+        if statement.domain == "l1":
+            return (
+                "the l1 norm of the mean sets small entries to 0, which moves them by more than their standard error. "
+                "With domain='l2' there would be intervals"
+            )
+        noises, varied, statistic = np.full(len(mean), error**2), np.zeros(len(mean)), self._records
+        scalar = self.randomiser.randomiser if isinstance(self.randomiser, Levels) else self.randomiser
+        if isinstance(scalar, OneBit):
+            noises = np.maximum(noises - mean**2 / n_users, 0.0)  # a sign has no other variance
+        elif isinstance(statistic, Box) and not isinstance(self.randomiser, Levels):
+            inside = np.clip(mean, statistic.low, statistic.high)
+            varied = (inside - statistic.low) * (statistic.high - inside) / n_users
+        return Uncertainty(np.diag(noises + varied), noises)
 
     def expected_error(self, plan: Plan) -> float | None:
         users = self.public.n_rows // self.statement.n_groups

@@ -93,6 +93,16 @@ class SampleCoordinates(SamplingRandomiser):
         return scalar_law(self.reporter, self.epsilon / self.k)
 
     @property
+    def slope(self) -> float:
+        """The mean of a report about a number is this times the number."""
+        return self.law.slope
+
+    @property
+    def spread(self) -> float:
+        """Variance of a decoded report about a number, at most, with what the choice of the users adds to it."""
+        return max(self.law.variance(0.0), self.law.variance(1.0) + 1.0)
+
+    @property
     def width(self) -> int:
         return 2 * self.k
 
@@ -141,7 +151,10 @@ class SampleCoordinates(SamplingRandomiser):
         return total
 
     def decode(self, total: NDArray[np.float64], n_users: int) -> NDArray[np.float64]:
-        sums, counts = total[: self.size], total[self.size :]
+        return self.means(total[: self.size], total[self.size :])
+
+    def means(self, sums: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Estimates of numbers from the sums of so many reports about them."""
         return sums / np.maximum(counts, 1.0) / self.law.slope
 
     def valid(self, reports: NDArray[Any]) -> NDArray[np.bool_]:

@@ -8,6 +8,7 @@ randomiser          report                                         guarantee    
 `Piecewise`         a number, likely near the true one             pure epsilon         2.29, 1.11, .49
 `LaplaceScalar`     the number plus Laplace noise                  pure epsilon         2.83, 1.41, .71
 `GaussianScalar`    the number plus normal noise                   (epsilon, delta)     8.4, 4.5, 2.4
+`LaplaceBox`        several numbers, each with Laplace noise       pure epsilon         (2.83, 1.41, .71) size
 =================== ============================================== ==================== ========================
 
 (Standard deviation of a decoded report for the number where it is largest; the Gaussian at delta = 1e-6.) The first
@@ -239,6 +240,78 @@ class LaplaceScalar(_Scalar):
         steps = np.clip(np.nan_to_num(np.rint(values[:, 0] * self.steps)), -self.steps, self.steps).astype(np.int64)
         noise = discrete_laplace(self.noise_scale, len(steps), draws)
         return np.clip(steps + noise, -self.units, self.units).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class LaplaceBox(Randomiser):
+    """Several numbers in [-1, 1], each plus Laplace noise of scale ``2 size / epsilon``; to see what sampling saves.
+
+    Two records are at most ``2 size`` apart in the l1 norm. As `LaplaceScalar`, by whole steps and exact noise.
+
+    Examples
+    --------
+    >>> round(LaplaceBox(9, epsilon=1.0).noise_std, 2)
+    25.46
+    """
+
+    tag: ClassVar[str] = "LaplaceBox"
+
+    size: int
+    epsilon: float
+
+    name: ClassVar[str] = "laplace-box"
+    domain: ClassVar[Domain] = "box"
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.size <= 2**16 and 1e-3 <= self.epsilon < math.inf):
+            raise BudgetError(
+                f"{self.name!r} reports up to {2**16} numbers with a finite epsilon of at least .001, got "
+                f"size={self.size!r} and epsilon={self.epsilon!r}"
+            )
+
+    @property
+    def steps(self) -> int:
+        """Units from 0 to 1; few, so that sums of noise that is so large fit."""
+        return 2**10
+
+    @property
+    def noise_scale(self) -> int:
+        """Of the noise, in units; rounded up."""
+        return math.ceil(2 * self.steps * self.size / Fraction(self.epsilon))
+
+    @property
+    def width(self) -> int:
+        return self.size
+
+    @property
+    def report(self) -> np.dtype[Any]:
+        return np.dtype((np.int64, (self.size,)))
+
+    @property
+    def units(self) -> int:
+        return self.steps + LAPLACE_TAIL * self.noise_scale
+
+    @property
+    def noise_std(self) -> float:
+        return 2 * math.sqrt(2) * self.size / self.epsilon
+
+    @property
+    def influence(self) -> float:
+        return 2 * self.units / self.steps
+
+    def randomise(self, values: NDArray[Any], draws: Draws) -> NDArray[np.int64]:
+        steps = np.clip(np.nan_to_num(np.rint(values * self.steps)), -self.steps, self.steps).astype(np.int64)
+        noise = discrete_laplace(self.noise_scale, values.shape, draws)
+        return np.asarray(np.clip(steps + noise, -self.units, self.units).astype(np.int64))
+
+    def accumulate(self, reports: NDArray[Any]) -> NDArray[np.int64]:
+        return np.asarray(reports.sum(axis=0, dtype=np.int64))
+
+    def decode(self, total: NDArray[np.float64], n_users: int) -> NDArray[np.float64]:
+        return total / (self.steps * n_users)
+
+    def valid(self, reports: NDArray[Any]) -> NDArray[np.bool_]:
+        return np.asarray((np.abs(reports) <= self.units).all(axis=1))
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class _Vector(Randomiser):
 
     @abstractmethod
     def _weights(self, G: Floats, V: Floats, draws: Draws) -> tuple[Floats, Floats]:
-        """The numbers a and b of every user; may scale V, in place."""
+        """The numbers a and b of every user."""
 
     @property
     def width(self) -> int:
@@ -107,7 +107,7 @@ class _Vector(Randomiser):
         return total
 
     def _parts(self, values: NDArray[Any], draws: Draws) -> tuple[Floats, Floats, Floats, Floats]:
-        V = np.array(values, dtype=np.float64, order="C")  # a copy: it may be scaled
+        V = np.ascontiguousarray(values, dtype=np.float64)
         G = draws.normals((len(V), self.size + self.lifted))
         return G, V, *self._weights(G, V, draws)
 
@@ -179,8 +179,8 @@ class PrivUnit(_Vector):
         return math.sqrt(max(across, along)) * self.scale
 
     def _weights(self, G: Floats, V: Floats, draws: Draws) -> tuple[Floats, Floats]:
-        dot, norm2 = np.empty(len(V)), np.empty(len(V))
-        lifted_products(G, V, dot, norm2)
+        dot, norm2, scale = (np.empty(len(V)) for _ in range(3))
+        lifted_products(G, V, dot, norm2, scale)
         cap, half = self.cap, self.size / 2
         hit = draws.uniforms(len(V)) < cap.inside
         where = 1.0 - draws.uniforms(len(V))  # in (0, 1]
@@ -188,7 +188,7 @@ class PrivUnit(_Vector):
         t = 2 * betaincinv(half, half, np.where(hit, cap.chance, 1 - cap.chance) * where) - 1
         t = np.where(hit, np.maximum(-t, cap.threshold), np.minimum(t, np.nextafter(cap.threshold, -1.0)))
         a = np.sqrt((1 - t * t) / np.maximum(norm2 - dot * dot, 1e-300))
-        return a, t - a * dot
+        return a, (t - a * dot) * scale
 
 
 @dataclass(frozen=True)
@@ -227,14 +227,14 @@ class PrivUnitG(_Vector):
         return math.sqrt(max(1.0, self.cap.square - self.cap.mean**2)) * self.scale
 
     def _weights(self, G: Floats, V: Floats, draws: Draws) -> tuple[Floats, Floats]:
-        dot, norm2 = np.empty(len(V)), np.empty(len(V))
-        lifted_products(G, V, dot, norm2)
+        dot, norm2, scale = (np.empty(len(V)) for _ in range(3))
+        lifted_products(G, V, dot, norm2, scale)
         cap = self.cap
         hit = draws.uniforms(len(V)) < cap.inside
         where = 1.0 - draws.uniforms(len(V))  # in (0, 1]
         t = ndtri(np.where(hit, cap.chance, 1 - cap.chance) * where)
         t = np.where(hit, np.maximum(-t, cap.threshold), np.minimum(t, np.nextafter(cap.threshold, -1.0)))
-        return np.ones(len(V)), t - dot
+        return np.ones(len(V)), (t - dot) * scale
 
 
 @dataclass(frozen=True)
@@ -308,6 +308,7 @@ class GaussianVector(_Vector):
     name: ClassVar[str] = "gaussian"
     lifted: ClassVar[bool] = False
     has_sums: ClassVar[bool] = True
+    sums_of_totals: ClassVar[bool] = True
 
     @property
     def cost(self) -> Cost:
@@ -331,8 +332,11 @@ class GaussianVector(_Vector):
 
     def draw_sum(self, values: NDArray[Any], generator: np.random.Generator) -> NDArray[np.int64]:
         """One normal vector for all of them."""
-        noise = math.sqrt(len(values)) * self.noise_std * generator.standard_normal(self.size)
-        return np.rint((values.sum(axis=0) + noise) / self.grid).astype(np.int64)
+        return self.draw_around(values.sum(axis=0), len(values), generator)
+
+    def draw_around(self, total: Floats, n_users: int, generator: np.random.Generator) -> NDArray[np.int64]:
+        noise = math.sqrt(n_users) * self.noise_std * generator.standard_normal(self.size)
+        return np.rint((total + noise) / self.grid).astype(np.int64)
 
 
 _mu = lru_cache(maxsize=256)(gdp_mu)  # it is asked for in every block of users

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
 from dpdist.constraints import hard_threshold
 from dpdist.errors import BudgetError
@@ -49,6 +50,10 @@ WIDTHS = 2.5
 """Where entries of dense features are cut, in standard deviations, if they are reported one by one."""
 ONE_BIT_UP_TO = 1.2
 """Signs are as good as any report then, and half as long; they are better where values are -1 or 1."""
+SIZES = np.array([0.75, 0.87, 1.0, 1.11, 1.21])
+"""Of coefficients that matter, relative to each other; of mean square 1."""
+MOVING = 1.1
+"""Standard deviation of what decides, of a coefficient against the largest noise, in those of the noise."""
 SELECTED_SLACK = 1.5
 """The same for a few features: sqrt(s) plus this, about two standard deviations of their norm."""
 FLOOR_SHARE = 0.5
@@ -102,6 +107,31 @@ class SparseMethod(LocalMethod):
 
     def expected_error(self, plan: Plan) -> float:
         return math.sqrt(self.statement.n_nonzero) * self.std
+
+    @property
+    def predicted_error(self) -> float:
+        """The same with features that are missed, for coefficients of `SIZES` whose norm is the radius."""
+        return self._with_missed(self.search_std)
+
+    def _with_missed(self, search: float) -> float:
+        """A feature is missed where its coefficient with that noise is below the largest noise of the others, which
+        moves as well: that costs its coefficient, and a false one in its place."""
+        problem, s = self.statement, self.statement.n_nonzero
+        others = problem.n_features - s
+        if not others:
+            return math.sqrt(s) * self.std
+        sizes = SIZES * problem.radius / math.sqrt(s)
+        level = float(ndtri(1 - 0.3 / others))  # about the mean of the largest absolute value of so many normal numbers
+        missed = ndtr((level - sizes / search) / MOVING)
+        false = max(self.std, level * search if self.searches_last else 0.0)
+        any_missed = 1 - float(np.prod(1 - missed)) ** (s / len(sizes))
+        parts = s * float((missed * (sizes**2 + false**2)).mean()) / max(any_missed, 1e-300)
+        return (1 - any_missed) * math.sqrt(s) * self.std + any_missed * math.sqrt(parts + s * self.std**2)
+
+    @property
+    def searches_last(self) -> bool:
+        """Whether what is kept is chosen by the reports that also estimate it."""
+        return True
 
     def warnings(self) -> list[str]:
         """What public numbers say against a fit."""
@@ -291,6 +321,10 @@ class IterativeThresholding(Marginal):
         reason = f"{n_rounds} round{'s' * (n_rounds > 1)}: {reason}"
         return replace(self, bounds=tuple(bounds), n_rounds=n_rounds, reason=reason)
 
+    @property
+    def predicted_error(self) -> float:
+        return self._with_missed(self.std)  # a feature that one round misses is left to the next ones
+
     def _next(self, bounds: Sequence[float], n_rounds: int) -> float:
         """The clip after these."""
         radius = self.statement.radius
@@ -339,6 +373,10 @@ class TwoPhase(SparseMethod):
     def search_std(self) -> float:
         return self.first.std * math.sqrt(2)
 
+    @property
+    def searches_last(self) -> bool:
+        return False
+
     def coefficients(self, oracle: Oracle) -> Vector:
         problem = self.statement
         found = self.estimate(oracle, 0, np.zeros(problem.n_features))
@@ -360,14 +398,17 @@ class TwoPhase(SparseMethod):
 
 
 def automatic(public: Public, statement: SparseProblem) -> SparseMethod:
-    """Four rounds where they pay, otherwise two phases if the search is sure enough, otherwise one round."""
-    descent = IterativeThresholding().decide(public, statement)
-    if len(descent.bounds) > 1 or public.n_rows < 2:
-        return descent
-    two = TwoPhase().decide(public, statement)
-    smallest = 0.7 * statement.radius / math.sqrt(statement.n_nonzero)
-    level = two.search_std * math.sqrt(2 * math.log(max(2, statement.n_features)))
-    if level > smallest:
-        return descent
-    reason = f"half of the users can tell coefficients of {level:.2g} from noise, and they are about {smallest:.2g}"
-    return replace(two, reason=reason)
+    """The method with the least predicted error, features that are missed included; its reason lists them all.
+
+    Four rounds are compared only where the first finds the parameter up to 0.28 of its radius: the later clips rest on
+    it.
+    """
+    kinds: list[SparseMethod] = [IterativeThresholding(), Marginal()]
+    if public.n_rows > 1:
+        kinds.append(TwoPhase())
+    found = [kind.decide(public, statement) for kind in kinds]
+    if len(found[0].protocols) == 1:  # the same as one round
+        del found[1]
+    found.sort(key=lambda method: method.predicted_error)
+    told = "; ".join(f"{m.name} in {len(m.protocols)} rounds {m.predicted_error:.2g}" for m in found)
+    return replace(found[0], reason=f"the least error that is predicted, missed features included: {told}")

@@ -42,7 +42,7 @@ from dpdist.estimators.inputs import check_public_rows
 from dpdist.estimators.parameters import check_between, check_bound, check_count
 from dpdist.estimators.parameters import choice as one_of
 from dpdist.local.linear.label_private import LabelLasso, LabelThresholding
-from dpdist.local.linear.links import LINKS, Link
+from dpdist.local.linear.links import LINKS, Link, refuse_even
 from dpdist.local.local_estimator import LocalEstimator
 from dpdist.local.sparse.rounds import IterativeThresholding, Marginal, SparseMethod, TwoPhase, automatic
 from dpdist.local.sparse.sparse_statement import Design, General, Isotropic, Sign, SparseProblem
@@ -72,7 +72,8 @@ class SparseRegression(RegressorMixin, LocalEstimator):
     method : str or SparseMethod
         See the table at the top of this module. "auto": with private labels "iht"; with public rows
         "public-covariance"; for a general design with unknown covariance "statistics" up to 30 features and
-        "two-phase" beyond; otherwise "iht" with four rounds, "two-phase" or a single round, by the predicted noise.
+        "two-phase" beyond; otherwise "iht" or "two-phase", by the predicted error, features that are missed included
+        (`method_reason_` lists the predictions).
     private : {"record", "label"}
         "label": features are public, and the guarantee covers the label only: exact sums of features are released. In
         the ledger such a run counts like any other, so keep datasets whose features are private out of it.
@@ -229,6 +230,8 @@ class SparseRegression(RegressorMixin, LocalEstimator):
             one_of("link", self.link, tuple(LINKS))
         elif not isinstance(self.link, Link):
             raise BudgetError(f"link must be a name or a dpdist.local.linear.links.Link, got {self.link!r}")
+        else:
+            refuse_even(f"link={self.link!r}", self.link.value, self.link.derivative)
         check_count("n_nonzero", self.n_nonzero)
         check_bound("radius", self.radius)
         check_between("epsilon", self.epsilon, 1e-6, 1e4)

@@ -52,6 +52,18 @@ class LabelledRow(Statistic):
 
 
 @dataclass(frozen=True)
+class LabelledMoments(LabelledRow):
+    """The same for `dpdist.local.linear.noisy_moments.GaussianMeanAndMoments`: ``E x y``, and packed ``E x x' y^2``."""
+
+    tag: ClassVar[str] = "LabelledMoments"
+
+    def restore(self, mean: Floats) -> Floats:
+        scales = np.full(len(mean), self.scale**2)
+        scales[: self.n_features] = self.scale
+        return mean * scales
+
+
+@dataclass(frozen=True)
 class RowAndLabel(Statistic):
     """``(sqrt(a) x / r, sqrt(1 - a) y / B)``: the record itself.
 

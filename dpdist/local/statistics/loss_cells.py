@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.engine.muted import muted
 from dpdist.errors import DataError
 from dpdist.local.statistics.ticketed import Ticketed
 from dpdist.local.surfaces.surface_losses import SurfaceLoss
@@ -77,7 +78,7 @@ class LossCells(Ticketed):
             digits = np.stack(np.unravel_index(cells, (self.degree + 1,) * self.n_features), axis=1)
             w = self.low + (self.high - self.low) * digits / self.degree
             losses = losses_of(self.loss, w, X, y)
-            with np.errstate(invalid="ignore", over="ignore"):
+            with np.errstate(all="ignore"):
                 scaled = np.clip((losses - middle) / half, -1.0, 1.0)
             found[:, column] = np.where(known & ~np.isnan(scaled), scaled, 0.0)
         return found
@@ -103,8 +104,15 @@ def check_loss(loss: SurfaceLoss, n_features: int, low: float, high: float) -> N
     shares = (np.arange(1, 2 * MADE_UP * n_features + 1) * 0.6180339887) % 1
     w, X = np.reshape(low + (high - low) * shares, (2, MADE_UP, n_features)).astype(np.float64)
     y = np.where(np.arange(MADE_UP) % 2, 1.0, -1.0) if loss.labelled else None
-    with np.errstate(all="ignore"):
-        found = np.asarray(loss(w.copy(), X.copy(), None if y is None else y.copy()))
+    try:
+        with np.errstate(all="ignore"):
+            found = np.asarray(loss(w.copy(), X.copy(), None if y is None else y.copy()))
+    except Exception as error:  # made-up records may be spoken of
+        raise DataError(
+            f"a loss must give one number for each of m records, from parameters and records of shape (m, {n_features})"
+            f"{' and labels of shape (m,)' if loss.labelled else ''}; this one ended with {type(error).__name__}: "
+            f"{error}"
+        ) from error
     if found.shape != (MADE_UP,) or found.dtype.kind not in NUMBERS:
         raise DataError(
             f"a loss must give one number for each of m records, shape (m,): got {found.dtype} of shape {found.shape}, "
@@ -120,11 +128,11 @@ def check_loss(loss: SurfaceLoss, n_features: int, low: float, high: float) -> N
 
 
 def _tried(loss: SurfaceLoss, w: Floats, X: Floats, y: Floats | None) -> Floats | None:
-    """The losses, if they are one number for each record."""
+    """The losses, if they are one number for each record; what the function says meanwhile is not heard."""
     try:
-        with np.errstate(all="ignore"):
+        with muted(), np.errstate(all="ignore"):
             found = np.asarray(loss(w.copy(), X.copy(), None if y is None else y.copy()))
         good = found.shape == (len(X),) and found.dtype.kind in NUMBERS
         return np.asarray(found, np.float64) if good else None
-    except Exception:  # whatever it is, it may be there because of one record
+    except (Exception, SystemExit):  # whatever it is, it may be there because of one record
         return None

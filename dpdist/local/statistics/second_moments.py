@@ -1,8 +1,9 @@
-"""Second moments of features and their products with a label, in one report: what linear models need to know.
+"""Second moments: of a row alone, and of features together with a label, which is what linear models need to know.
 
-One vector of the unit ball holds both, ``(sqrt(a) svec(x x') / r^2, sqrt(1 - a) x y / (r B))`` for rows of norm at most
-r and labels of size at most B. Its norm is at most 1 for any record, so one report of a vector tells the server
-``E x x'`` and ``E x y`` (seed 004, Algorithm 1, where they are two reports with half of the budget each).
+`Products` is the vector ``svec(x x') / r^2`` of a row. In `JointStatistics` one vector of the unit ball holds both,
+``(sqrt(a) svec(x x') / r^2, sqrt(1 - a) x y / (r B))`` for rows of norm at most r and labels of size at most B. Its
+norm is at most 1 for any record, so one report of a vector tells the server ``E x x'`` and ``E x y`` (seed 004,
+Algorithm 1, where they are two reports with half of the budget each).
 """
 
 from __future__ import annotations
@@ -16,10 +17,77 @@ from numpy.typing import NDArray
 
 from dpdist.errors import BudgetError
 from dpdist.kernels.bounded_rows import bounded_rows
-from dpdist.kernels.packed import packed_size, products_into, smat
+from dpdist.kernels.clip import clip_l2, unit_l2
+from dpdist.kernels.moments import moment_grid, second_moment
+from dpdist.kernels.packed import packed_scale, packed_size, products_into, smat
 from dpdist.local.survey.protocol import Block, Domain, Statistic
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Products(Statistic):
+    """``svec(x x') / r^2`` of rows of norm at most r: a vector of the unit ball that says all about ``x x'``.
+
+    ``svec`` keeps inner products, and ``<x x', z z'> = <x, z>^2`` is never negative: two values are at most
+    ``sqrt(2)`` apart, which rows at right angles attain. A row with a number that is not finite gives zeros.
+
+    Parameters
+    ----------
+    n_features : int
+    row_norm : float
+        r: longer rows are scaled down to it.
+    unit_rows : bool, default False
+        Scale shorter rows up to it as well; a row of zeros stays what it is.
+
+    Examples
+    --------
+    >>> statistic = Products(2, row_norm=5.0)
+    >>> value = statistic.values({"X": np.array([[3.0, 4.0], [6.0, 8.0]])})
+    >>> statistic.matrix(statistic.restore(value[1])).round(6).tolist()
+    [[9.0, 12.0], [12.0, 16.0]]
+    """
+
+    tag: ClassVar[str] = "Products"
+
+    n_features: int
+    row_norm: float
+    unit_rows: bool = False
+
+    domain: ClassVar[Domain] = "ball"
+    of_one_row: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not 1e-60 <= self.row_norm <= 1e60:
+            raise BudgetError(f"Products needs a positive row_norm, got {self}")
+
+    @property
+    def size(self) -> int:
+        return packed_size(self.n_features)
+
+    @property
+    def diameter(self) -> float:
+        """``sqrt(2)``: of rows at right angles."""
+        return math.sqrt(2.0)
+
+    def values(self, block: Block, state: Any = None) -> Floats:
+        rows = (unit_l2 if self.unit_rows else clip_l2)(block["X"], self.row_norm)
+        out = np.empty((len(rows), self.size))
+        products_into(np.ascontiguousarray(rows / self.row_norm), 1.0, out)
+        return out
+
+    def total(self, block: Block, state: Any = None) -> Floats:
+        """From ``X'X`` of the block: no array of all its products is made."""
+        packed = second_moment(block["X"], self.row_norm, unit=self.unit_rows)
+        scale = moment_grid(self.row_norm) / self.row_norm**2
+        return np.asarray(packed * (scale * packed_scale(self.n_features)), dtype=np.float64)
+
+    def restore(self, mean: Floats) -> Floats:
+        return mean * self.row_norm**2
+
+    def matrix(self, estimate: Floats) -> Floats:
+        """The symmetric matrix of what `LocalProtocol.estimate` gives; its noise may make eigenvalues negative."""
+        return np.asarray(smat(estimate))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.errors import BudgetError
+from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import check_between, check_bound
 from dpdist.kernels.clip import clip_l2
 from dpdist.method import Choice, by_name
@@ -126,19 +127,23 @@ class CustomLoss(SurfaceLoss):
         ``function(w, X)``, or ``function(w, X, y)`` with labels: arrays of m parameters and m records to m numbers.
         Named by `dpdist.identity.tagged`.
     smallest, largest : float
-        Public range of its values.
+        Public range of its values. Required.
     with_labels : bool
     """
 
     tag, name = "CustomLoss", "custom"
 
     function: Callable[..., Any] | None = None
-    smallest: float = 0.0
-    largest: float = 1.0
+    smallest: float | None = None
+    largest: float | None = None
     with_labels: bool = False
 
     def __post_init__(self) -> None:
-        if not -1e60 < self.smallest < self.largest < 1e60:
+        for name in ("smallest", "largest"):
+            if not isinstance(getattr(self, name), numbers.Real | None):
+                raise BudgetError(f"{name} must be a number, got {getattr(self, name)!r}")
+        stated = None not in (self.smallest, self.largest)
+        if stated and not -1e60 < float(self.smallest or 0) < float(self.largest or 0) < 1e60:
             raise BudgetError(
                 f"a loss has a range: smallest must lie below largest, got {self.smallest!r} and {self.largest!r}"
             )
@@ -150,6 +155,11 @@ class CustomLoss(SurfaceLoss):
     def bounds(self, low: float, high: float, n_features: int) -> tuple[float, float]:
         if not callable(self.function):
             raise BudgetError(f"CustomLoss needs a function of (w, X), got function={self.function!r}")
+        if self.smallest is None or self.largest is None:
+            raise MissingBound(
+                "a loss has a range: pass CustomLoss(function, smallest, largest), the public range of its values; "
+                "values outside are moved to its ends"
+            )
         return float(self.smallest), float(self.largest)
 
     def __call__(self, w: Floats, X: Floats, y: Floats | None) -> Floats:

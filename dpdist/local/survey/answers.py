@@ -25,8 +25,8 @@ def rows_of(survey: Survey, records: Sequence[Any]) -> dict[str, NDArray[Any]]:
     ----------
     survey : Survey
     records : sequence
-        Each a mapping of array names to a number, a list of numbers, or (for a category) its label; or just what
-        belongs into ``X``.
+        Each a mapping of array names to a number, a list of numbers, or (for a category, or a class ``y``) its label;
+        or just what belongs into ``X``.
 
     Examples
     --------
@@ -40,6 +40,7 @@ def rows_of(survey: Survey, records: Sequence[Any]) -> dict[str, NDArray[Any]]:
     statistic = survey.protocol.statistic
     width = None if statistic.domain == "category" else int(getattr(statistic, "n_features", statistic.size))
     labels = {label: float(i) for i, label in enumerate(survey.labels)}
+    signs = dict(zip(survey.labels, (-1.0, 1.0), strict=False)) if statistic.domain != "category" else {}
     rows: dict[str, NDArray[Any]] = {name: np.full(len(records), np.nan) for name in survey.protocol.arrays}
     if width is not None:
         rows["X"] = np.full((len(records), width), np.nan)
@@ -49,7 +50,9 @@ def rows_of(survey: Survey, records: Sequence[Any]) -> dict[str, NDArray[Any]]:
         fields = record if isinstance(record, Mapping) else {"X": record}
         for name, column in rows.items():
             value = fields.get(name)
-            if column.dtype == object:
+            if name == "y" and signs:
+                column[i] = signs.get(_named(value), np.nan)
+            elif column.dtype == object:
                 column[i] = value if isinstance(value, str | int | float) else None
             else:
                 value = labels.get(value) if isinstance(value, str) else value
@@ -75,6 +78,12 @@ def check_typed(survey: Survey, value: Any) -> None:
         raise DataError(f"the value is no category of the question; {expected}")
     if np.isnan(rows["X"]).any():
         raise DataError(f"the value is not what the question asks for: expected {rows['X'].shape[1]} finite numbers")
+
+
+def _named(value: Any) -> str:
+    """The name of a class that is given as itself: a text, or a whole number, which devices may write as 1.0."""
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value) if whole else value)
 
 
 def _labelled(statistic: Statistic) -> bool:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dpdist.errors import BudgetError
 from dpdist.estimators.parameters import check_between, check_count
 from dpdist.local.survey.protocol import Block, Domain, Randomiser, Statistic
+from dpdist.privacy.protected_units import Protected
 from dpdist.privacy.randomness.draws import Draws
 
 
@@ -99,6 +100,10 @@ class Levels(Randomiser):
     @property
     def epsilon(self) -> float:  # type: ignore[override]
         return self.randomiser.epsilon
+
+    @property
+    def protects(self) -> Protected:
+        return self.randomiser.protects
 
     @property
     def randomisers(self) -> tuple[Any, ...]:

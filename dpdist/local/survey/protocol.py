@@ -35,8 +35,9 @@ from dpdist.privacy.protected_units import ALL_DATA, Protected
 from dpdist.privacy.randomness.draws import Draws
 
 Block = Mapping[str, NDArray[Any]]
-Domain = Literal["category", "box", "ball"]
-"""Integers in [0, size) (-1 for a null record); vectors with entries in [-1, 1]; vectors of norm at most 1."""
+Domain = Literal["category", "box", "ball", "answers"]
+"""Integers in [0, size) (-1 for a null record); vectors with entries in [-1, 1]; vectors of norm at most 1; one symbol
+for each of ``size`` tasks."""
 
 
 class Statistic(ABC):
@@ -46,7 +47,7 @@ class Statistic(ABC):
     ----------
     arrays : tuple of str
         What is read of a record.
-    domain : {"category", "box", "ball"}
+    domain : {"category", "box", "ball", "answers"}
     """
 
     arrays: ClassVar[tuple[str, ...]] = ("X",)
@@ -98,6 +99,13 @@ class Statistic(ABC):
         """The largest distance of two values in the l2 norm: of the unit ball, unless less is possible."""
         return 2.0
 
+    of_one_row: ClassVar[bool] = False
+    """Whether every value is ``svec(x x')`` of an x of norm at most 1: some noise is enough for these only."""
+
+    def total(self, block: Block, state: Any = None) -> NDArray[np.float64]:
+        """The sum of `values`, for randomisers that need no more (`Randomiser.sums_of_totals`)."""
+        return np.asarray(self.values(block, state).sum(axis=0))
+
     @property
     def two_categories(self) -> tuple[Any, Any]:
         """Two entries of X that are different categories (of a statistic with the domain "category")."""
@@ -118,7 +126,7 @@ class Randomiser(ABC):
     ----------
     name : str
         What the method is called.
-    domain : {"category", "box", "ball"}
+    domain : {"category", "box", "ball", "answers"}
     has_sums : bool
         Whether `draw_sum` knows the exact law of the sum of reports.
     """
@@ -126,6 +134,8 @@ class Randomiser(ABC):
     name: ClassVar[str]
     domain: ClassVar[Domain]
     has_sums: ClassVar[bool] = False
+    for_one_row: ClassVar[bool] = False
+    """Whether the guarantee holds for values ``svec(x x')`` only (`Statistic.of_one_row`)."""
 
     size: int
     epsilon: float
@@ -139,6 +149,11 @@ class Randomiser(ABC):
     def cost(self) -> Cost:
         """Of one report."""
         return Cost("pure", self.epsilon)
+
+    @property
+    def protects(self) -> Protected:
+        """What of a record epsilon is about: less than all where its parts are randomised one by one."""
+        return ALL_DATA
 
     @property
     @abstractmethod
@@ -199,6 +214,15 @@ class Randomiser(ABC):
             f"{self.name!r} has no exact law of the sum of its reports; use fidelity='report', in which every user "
             "draws one"
         )
+
+    sums_of_totals: ClassVar[bool] = False
+    """Whether the law of the sum of reports follows from the sum of the values, which `draw_around` takes."""
+
+    def draw_around(
+        self, total: NDArray[np.float64], n_users: int, generator: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """`draw_sum`, for so many users whose values add up to ``total``."""
+        raise NotImplementedError
 
     @abstractmethod
     def decode(self, total: NDArray[np.float64], n_users: int) -> NDArray[np.float64]:
@@ -274,9 +298,6 @@ class LocalProtocol:
     statistic: Statistic
     randomiser: Randomiser
 
-    protects: ClassVar[Protected] = ALL_DATA
-    """What of a record the guarantee covers; less than all where the server has the rest."""
-
     def __post_init__(self) -> None:
         asked = (self.statistic.domain, self.statistic.size)
         offered = (self.randomiser.domain, self.randomiser.size)
@@ -284,6 +305,11 @@ class LocalProtocol:
             raise BudgetError(
                 f"{type(self.statistic).__name__} gives values of a {asked[0]} of size {asked[1]}, and "
                 f"{self.randomiser.name!r} randomises those of a {offered[0]} of size {offered[1]}"
+            )
+        if self.randomiser.for_one_row and not self.statistic.of_one_row:
+            raise BudgetError(
+                f"{self.randomiser.name!r} has noise for products x x' of a row x of norm at most 1, and "
+                f"{type(self.statistic).__name__} gives other vectors: take a randomiser of any vector (PrivUnit)"
             )
         made_for = getattr(self.randomiser, "diameter", None)
         if made_for is not None and not made_for >= self.statistic.diameter:  # the noise would be too little
@@ -296,6 +322,11 @@ class LocalProtocol:
     def name(self) -> str:
         """Names the question and the law of the answers."""
         return f"{tag_of(self.statistic)}/{self.randomiser.name}"
+
+    @property
+    def protects(self) -> Protected:
+        """What of a record the guarantee covers; less than all where the server has the rest."""
+        return self.randomiser.protects
 
     @property
     def cost(self) -> Cost:
@@ -363,6 +394,9 @@ class LocalProtocol:
 
     def draw_sum(self, block: Block, generator: np.random.Generator, state: Any = None) -> NDArray[np.int64]:
         """A draw from the law of `summarise`, without any single report."""
+        if self.randomiser.sums_of_totals:
+            n_users = len(block[self.arrays[0]])
+            return self.randomiser.draw_around(self.statistic.total(block, state), n_users, generator)
         return self.randomiser.draw_sum(self.statistic.values(block, state), generator)
 
     def estimate(self, total: NDArray[np.float64], n_users: int) -> NDArray[np.float64]:

@@ -29,30 +29,45 @@ from dpdist.local.survey.protocol import LocalProtocol
 FORMAT = "dpdist-survey/1"
 
 _MODULES = {
+    "dpdist.kernels.latent": ("MixedLines", "TwoComponents"),
     "dpdist.local.survey.protocol": ("LocalProtocol",),
+    "dpdist.local.crowd.answer_protocol": ("AnswerProtocol",),
+    "dpdist.local.randomisers.answer_responses": ("BitResponses", "SymbolResponses"),
+    "dpdist.local.statistics.task_answers": ("AnswerSigns", "TaskAnswers"),
     "dpdist.local.statistics.categories": ("Category", "Labelled"),
     "dpdist.local.statistics.bit_sets": ("Conjunctions", "Parities"),
     "dpdist.local.statistics.bounded_values": ("Ball", "Box", "Truncated", "TruncatedVector"),
     "dpdist.local.statistics.cosines": ("Cosines",),
+    "dpdist.local.statistics.latent_gradients": ("BallGradients", "BoxGradients", "TruncatedGradients"),
     "dpdist.local.statistics.loss_cells": ("LossCells",),
     "dpdist.local.surfaces.surface_losses": ("LogisticSurface", "QuantileLoss", "WelschLocation"),
     "dpdist.local.statistics.feature_maps": ("Fourier", "Mapped", "Projection"),
-    "dpdist.local.linear.glm_copies": ("Copies", "CopiesProtocol"),
+    "dpdist.local.linear.glm_copies": ("Copies", "CopiesProtocol", "LabelledCopies"),
     "dpdist.local.randomisers.coordinates": ("SampleCoordinates",),
+    "dpdist.local.randomisers.products": ("LaplaceProducts",),
     "dpdist.local.randomisers.frequency": ("KRR", "OUE", "SUE", "UE"),
     "dpdist.local.randomisers.hadamard": ("Hadamard",),
+    "dpdist.local.randomisers.public_strings": ("RandomCoding", "TransformedBit"),
     "dpdist.local.randomisers.hashing": ("OLH",),
+    "dpdist.local.linear.glm_direction": ("Whitened",),
     "dpdist.local.linear.glm_public": ("Standardised",),
     "dpdist.local.mean.small_l1_norm": ("Projected",),
     "dpdist.local.linear.label_private": ("Label", "LabelReports"),
-    "dpdist.local.statistics.labelled": ("LabelledRow", "RowAndLabel"),
+    "dpdist.local.statistics.labelled": ("LabelledMoments", "LabelledRow", "RowAndLabel"),
     "dpdist.local.survey.levels": ("Leveled", "Levels"),
     "dpdist.local.linear.links": ("Identity", "Wave"),
-    "dpdist.local.linear.noisy_moments": ("GaussianMoments",),
+    "dpdist.local.linear.noisy_moments": ("GaussianMeanAndMoments", "GaussianMoments"),
     "dpdist.local.statistics.prefixes": ("CandidateProtocol", "Prefix"),
     "dpdist.local.statistics.residuals": ("BallResiduals", "BoxResiduals", "Selected"),
-    "dpdist.local.randomisers.scalars": ("GaussianScalar", "Hybrid", "LaplaceScalar", "OneBit", "Piecewise"),
-    "dpdist.local.statistics.second_moments": ("JointStatistics",),
+    "dpdist.local.randomisers.scalars": (
+        "GaussianScalar",
+        "Hybrid",
+        "LaplaceBox",
+        "LaplaceScalar",
+        "OneBit",
+        "Piecewise",
+    ),
+    "dpdist.local.statistics.second_moments": ("JointStatistics", "Products"),
     "dpdist.local.randomisers.subset_selection": ("SubsetSelection",),
     "dpdist.local.randomisers.vectors": ("GaussianVector", "Hemisphere", "PrivUnit", "PrivUnitG"),
 }
@@ -73,7 +88,7 @@ class Survey:
     round : int
         Number of the round, for questions that are asked again of other users; reports of other rounds are refused.
     labels : sequence of str
-        Public names of the categories, in order.
+        Public names of the categories, in order; or of the two classes that the ``y`` of a record can be.
     state : nested sequences of float, optional
         Public values that the question depends on (the current parameter).
 
@@ -102,7 +117,9 @@ class Survey:
         if not all(isinstance(label, str) and label for label in self.labels):
             raise DataError("labels must be texts that are not empty")
         if self.labels and domain != "category":
-            raise DataError("labels name the categories of a question, and this one has none")
+            if "y" not in self.protocol.arrays:
+                raise DataError("labels name the categories of a question, and this one has none")
+            size = 2
         if self.labels and not len(set(self.labels)) == len(self.labels) == size:
             raise DataError(f"labels must be {size} different names, got {len(self.labels)}")
 
@@ -248,7 +265,7 @@ def _check(where: str, value: Any, annotation: str) -> None:
         raise DataError(f"{where} must be a finite number")
     if where.endswith(".epsilon") and not value > 0:
         raise DataError(f"{where} must be positive, got {value!r}")
-    if where.endswith((".size", ".n_categories", ".n_features")) and not 1 <= value < _LARGEST:
+    if where.endswith((".size", ".n_categories", ".n_features", ".n_tasks")) and not 1 <= value < _LARGEST:
         raise DataError(f"{where} must be an integer in [1, 2**31), got {value!r}")
 
 

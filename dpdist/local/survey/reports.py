@@ -9,6 +9,7 @@ question, and is kept nowhere.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -84,6 +85,11 @@ class Reports(Query):
         """Users that share a stream: a function of the protocol only."""
         return block_size(self.protocol.width)
 
+    @property
+    def align(self) -> int:
+        """Ranges that begin within a block would draw from the start of its stream: their users shared one noise."""
+        return self.block_rows
+
     def sensitivity(self, neighbours: Neighbours, norm: float | None = None) -> float:
         """The noise of one report: there is no exact sum whose sensitivity would matter."""
         return self.protocol.noise_std
@@ -97,17 +103,16 @@ class Reports(Query):
 
     def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         key, public = state
+        if self.fidelity == "sum":
+            drawn = (self.protocol.draw_sum(u, d.generator, public) for _, u, d in self.parts(first, block, key))
+            return functools.reduce(np.add, drawn)
+        return self.protocol.summarise_all(((u, d) for _, u, d in self.parts(first, block, key)), public)
+
+    def parts(self, first: int, block: Block, key: bytes) -> Iterator[tuple[int, Block, StreamDraws]]:
+        """The users of every stream block: the number of the first of them, their records, and their draws."""
         stream = Stream(key, self.protocol.name, parameters=text(self.protocol), fidelity=self.fidelity)
         stop = first + len(next(iter(block.values())))
-
-        def users(number: int) -> Block:
+        for number in range(first // self.block_rows, -(-stop // self.block_rows)):
             start = max(number * self.block_rows, first)
             own = slice(start - first, min((number + 1) * self.block_rows, stop) - first)
-            return {name: values[own] for name, values in block.items()}
-
-        numbers = range(first // self.block_rows, -(-stop // self.block_rows))
-        if self.fidelity == "sum":
-            sums = (self.protocol.draw_sum(users(number), stream.generator(number), public) for number in numbers)
-            return functools.reduce(np.add, sums)
-        parts = ((users(number), StreamDraws(stream.generator(number))) for number in numbers)
-        return self.protocol.summarise_all(parts, public)
+            yield start, {name: rows[own] for name, rows in block.items()}, StreamDraws(stream.generator(number))

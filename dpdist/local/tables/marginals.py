@@ -19,12 +19,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from dpdist.constraints import project_simplex
+from dpdist.data import ArraySpec
+from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, DataError
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.parameters import check_between, check_count
+from dpdist.estimators.row_maps import small_features
 from dpdist.local.local_estimator import LocalEstimator
 from dpdist.local.tables.table_methods import METHODS, FourierTables, Levels, TableMethod
 from dpdist.method import Method, Public
@@ -116,6 +120,9 @@ class Marginals(LocalEstimator):
         in it."""
         return self._tables.cell_std(self._columns(columns), self._tables.stds(self.n_reports_))
 
+    def _prepare(self, arrays: Mapping[str, ArraySpec]) -> Mapping[str, Prepare]:
+        return {"X": small_features}
+
     def _chosen(self, public: Public, **beside: Any) -> TableMethod:
         levels = (2,) * public.n_features if self.levels is None else tuple(int(n) for n in self.levels)
         if len(levels) != public.n_features:
@@ -133,8 +140,7 @@ class Marginals(LocalEstimator):
         self._tables = method
 
     def _columns(self, columns: Sequence[int | str]) -> list[int]:
-        if not hasattr(self, "estimates_"):
-            raise DataError("this Marginals is not fitted yet: call fit first")
+        check_is_fitted(self, "estimates_")
         names, order = list(getattr(self, "feature_names_in_", ())), self._tables.statement.order
         listed: list[Any] = list(columns) if np.iterable(columns) and not isinstance(columns, str) else [None]
         found = [names.index(c) if isinstance(c, str) and c in names else c for c in listed]

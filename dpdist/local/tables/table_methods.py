@@ -7,8 +7,8 @@ because a value of size 1 has no better report. Any table is a fixed linear map 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 
 from dpdist.errors import BudgetError
 from dpdist.estimators.parameters import check_count
-from dpdist.local.sampled_features import FEWEST, SampledFeatures
+from dpdist.local.sampled_features import SampledFeatures
 from dpdist.local.statistics.bit_sets import (
     BitSets,
     Conjunctions,
     Parities,
     code_widths,
     column_masks,
-    n_bit_sets,
 )
 from dpdist.method import DECIDED, Noted, Public, by_name
 from dpdist.privacy.accounting.plan import Plan
@@ -64,10 +63,16 @@ class TableMethod(SampledFeatures):
 
     def decide(self, public: Public, statement: Levels) -> Self:
         asked = self._with(public, statement)
-        levels, users = statement.levels, asked.n_reports
-        fits = max((k for k in range(1, statement.order) if users >= FEWEST * n_bit_sets(levels, k)), default=0)
-        asked.check_enough(f"order={fits} is possible" if fits else "ask about fewer columns")
+        asked.check_enough()
         return asked
+
+    def smaller(self) -> Iterator[tuple[str, Self]]:
+        for order in range(self.statement.order - 1, 0, -1):
+            yield f"order={order}", replace(self, statement=replace(self.statement, order=order))
+
+    @property
+    def features_asked(self) -> str:
+        return f"{len(self.statistic.sets)} sets of bits"
 
     def expected_error(self, plan: Plan) -> float:
         levels, order = self.statement.levels, self.statement.order
@@ -153,11 +158,17 @@ class ChebyshevTables(TableMethod):
         if self.degree is None:
             degrees = range(1, min(k, HIGHEST_DEGREE) + 1)
             tried = [self._with(public, statement, degree=t) for t in degrees]
+            possible = [method for method in tried if public.n_rows >= method.needed] or tried[:1]
             best = min(
-                tried, key=lambda method: chebyshev_gap(k, method.degree or 1) + 2 * method.foreseen_std(range(k))
+                possible, key=lambda method: chebyshev_gap(k, method.degree or 1) + 2 * method.foreseen_std(range(k))
             )
             return best.decide(public, statement)
         return super().decide(public, statement)
+
+    def smaller(self) -> Iterator[tuple[str, Self]]:
+        assert self.degree is not None
+        for degree in range(self.degree - 1, 0, -1):
+            yield f"degree={degree}", replace(self, degree=degree)
 
     @property
     def statistic(self) -> BitSets:

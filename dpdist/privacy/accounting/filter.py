@@ -100,12 +100,18 @@ def check_suits(dataset_id: str, limit: Limit | None, neighbours: Neighbours, ch
     if limit is not None and limit.composition == "gaussian" and charge.mu is None:
         raise BudgetError(
             f'the account of {dataset_id!r} adds charges up by the rule "gaussian" and this one carries no mu: '
-            'use a plan with Gaussian noise only, or keep the account with composition="basic"'
+            'use a plan with Gaussian noise only (where there is a mechanism to choose: mechanism="goe"), or keep the '
+            'account with composition="basic"'
         )
 
 
-def check_fits(dataset_id: str, limit: Limit | None, charge: Charge, spent: Sums, after: Sums) -> None:
-    """The filter: raise `BudgetExceeded` unless what would be spent with the charge, `after`, is within the limit."""
+def check_fits(
+    dataset_id: str, limit: Limit | None, charge: Charge, spent: Sums, after: Sums, way_out: str = ""
+) -> None:
+    """The filter: raise `BudgetExceeded` unless what would be spent with the charge, `after`, is within the limit.
+
+    ``way_out`` is what else the message says.
+    """
     if limit is None:
         return
     if limit.composition == "gaussian":
@@ -122,7 +128,7 @@ def check_fits(dataset_id: str, limit: Limit | None, charge: Charge, spent: Sums
         f"the charge does not fit into the limit of {dataset_id!r} (rule {limit.composition!r}, "
         f"{limit.neighbours.value}): limit {_show(limit.budget)}, spent {_show(before)}, asked {_show(charge)}, "
         f"left {_show(left(limit, before))}. "
-        "Nothing was charged. Ask for less, or let the owner of the data raise the limit."
+        f"Nothing was charged. Ask for less, or let the owner of the data raise the limit.{way_out}"
     )
 
 

@@ -188,12 +188,19 @@ class Plan:
             protects=self.protects.what,
             model="local" if all(item.mechanism.reported is not None for item in self.items) else "central",
             ledger_alone=ledger_alone,
+            parts=self.protects.per_row,
         )
+
+    @property
+    def _together(self) -> str:
+        """What holds for all parts of a row that are protected one by one."""
+        n = self.protects.per_row
+        return f" (all {n} of a row: epsilon {rounded_up(n * self.spent.epsilon)})" if n > 1 else ""
 
     def _repr_html_(self) -> str:
         title = f"Plan: epsilon {rounded_up(self.spent.epsilon)}, delta {rounded_up(self.spent.delta)}"
         asked = f"of ({self.budget.epsilon:g}, {self.budget.delta:g}), {self.neighbours.value}, by {self.accountant}"
-        asked += "" if self.protects == ALL_DATA else f"; protects {self.protects.what}"
+        asked += "" if self.protects == ALL_DATA else f"; protects {self.protects.what}{self._together}"
         return card(title, records(self.describe(), asked))
 
     def __repr__(self) -> str:
@@ -212,7 +219,7 @@ class Plan:
         table = "\n".join(
             "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
         )
-        part = "" if self.protects == ALL_DATA else f" for {self.protects.what}"
+        part = "" if self.protects == ALL_DATA else f" for {self.protects.what}{self._together}"
         return (
             f"Plan: ({self.spent.epsilon:.6g}, {self.spent.delta:g})-DP{part} of ({self.budget.epsilon:g}, "
             f"{self.budget.delta:g}), {self.neighbours.value}, by {self.accountant}\n{table}"

@@ -63,6 +63,15 @@ def orthogonal_rows(n_rows: int, n_features: int) -> dict[str, Pair]:
     return {"orthogonal rows": _replaced(np.zeros((n_rows, n_features)), axes[0], axes[1])}
 
 
+def rows_across(n_rows: int, n_features: int, along: NDArray[np.float64]) -> dict[str, Pair]:
+    """The pair for models in which x and -x are alike: rows opposite across a direction, and both slightly along it."""
+    across = np.zeros(n_features)
+    across[np.argmin(np.abs(along))] = 1.0
+    across -= along * (across @ along) / (along @ along)
+    rest = np.zeros((n_rows, n_features))
+    return {"rows across": _replaced(rest, FAR * (across + 1e-3 * along), FAR * (1e-3 * along - across))}
+
+
 def one_category(one: Any, other: Any) -> dict[str, Pair]:
     """Pairs of single records for questions with categories; NaN is none."""
     first, last, none = ({"X": np.array([category])} for category in (one, other, np.nan))

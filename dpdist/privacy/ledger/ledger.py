@@ -57,7 +57,7 @@ from dpdist.privacy.ledger.sqlite import MEMORY, open_store, utc_now
 from dpdist.privacy.ledger.tables import SCHEMA
 from dpdist.privacy.ledger.transaction import Transaction
 from dpdist.privacy.ledger.writer import LedgerWriter
-from dpdist.privacy.protected_units import ROWS, About, counted, group_size
+from dpdist.privacy.protected_units import ROWS, About, counted, group_size, why_dear
 
 
 class Ledger(LedgerWriter):
@@ -185,6 +185,8 @@ class Ledger(LedgerWriter):
         LedgerError
             If it is the id of a dataset that pays from an account of another name.
         """
+        if not isinstance(budget, Budget):
+            raise BudgetError(f"a limit is a Budget, such as Budget(1.0), got {budget!r}")
         if composition not in ("basic", "gaussian"):
             raise BudgetError(f'composition must be "basic" or "gaussian", got {composition!r}')
         if composition == "gaussian" and budget.delta == 0:
@@ -316,7 +318,8 @@ class Ledger(LedgerWriter):
         check_is_account(db, account.name)
         check_is_here(db, account.name, self.path)
         check_suits(account.name, account.limit, account.neighbours or charge.neighbours, charge)
-        charge = counted(account.name, account.unit_for(about), charge, about)
+        unit = account.unit_for(about)
+        charge = counted(account.name, unit, charge, about)
         balance = balance_after(db, account, charge)
-        check_fits(account.name, account.limit, charge, account.total, balance.total)
+        check_fits(account.name, account.limit, charge, account.total, balance.total, why_dear(unit, about))
         return charge, balance

@@ -183,17 +183,17 @@ def rounded_gaussian(s: Scale, size: Size, bits: Bits) -> Integers:
         digits, words = bits.words(2 * m).reshape(2, m)
         x = digits.astype(np.float64) * 2.0**-64
         accept, open_ = _below_exp(words, whole * (whole - 1) / 2 + x * (whole + x / 2))
-        longer: dict[int, _Digits] = {}
+        longer: dict[int, Digits] = {}
         for i in map(int, np.flatnonzero(open_)):
-            longer[i] = _Digits(int(digits[i]))
-            accept[i] = _accept_normal(int(whole[i]), longer[i], _Digits(int(words[i])), bits)
+            longer[i] = Digits(int(digits[i]))
+            accept[i] = _accept_normal(int(whole[i]), longer[i], Digits(int(words[i])), bits)
         chosen = np.flatnonzero(accept)
         k = whole[chosen].astype(object)
         fraction = (digits[chosen].astype(object) << 64) | bits.words(chosen.size).astype(object)
         value: Integers
         value, decided = _nearest(s, k, fraction, 128)
         for j in np.flatnonzero(~np.asarray(decided, dtype=np.bool_) | open_[chosen]):
-            known = longer.get(int(chosen[j]), _Digits(int(fraction[j]), 128))
+            known = longer.get(int(chosen[j]), Digits(int(fraction[j]), 128))
             value[j] = _nearest_exactly(s, int(k[j]), known, bits)
         return value
 
@@ -201,14 +201,14 @@ def rounded_gaussian(s: Scale, size: Size, bits: Bits) -> Integers:
     return np.where(_signs(value.size, bits), -value, value).reshape(size)
 
 
-def _accept_normal(k: int, x: _Digits, v: _Digits, bits: Bits) -> bool:
+def _accept_normal(k: int, x: Digits, v: Digits, bits: Bits) -> bool:
     """Karney's acceptance step, decided with as many digits of ``x`` and ``v`` as it takes."""
 
     def exponent() -> tuple[Fraction, Fraction]:
         low, high = (Fraction(k * (k - 1), 2) + end * (2 * k + end) / 2 for end in (x.low, x.high))
         return low, high
 
-    return _below_exp_exactly(v, exponent, bits, x)
+    return below_exp_exactly(v, exponent, bits, x)
 
 
 def _nearest(s: Fraction, k: Any, digits: Any, length: int) -> tuple[Any, Any]:
@@ -219,7 +219,7 @@ def _nearest(s: Fraction, k: Any, digits: Any, length: int) -> tuple[Any, Any]:
     return value, numerator - value * (2 * one) <= 2 * one - twice
 
 
-def _nearest_exactly(s: Fraction, k: int, x: _Digits, bits: Bits) -> int:
+def _nearest_exactly(s: Fraction, k: int, x: Digits, bits: Bits) -> int:
     while True:
         value, decided = _nearest(s, k, x.digits, x.length)
         if decided:
@@ -230,7 +230,7 @@ def _nearest_exactly(s: Fraction, k: int, x: _Digits, bits: Bits) -> int:
 # --- comparing a uniform number with exp(-t) --------------------------------------------------------------------------
 
 
-class _Digits:
+class Digits:
     """A uniform number in [0, 1), of which the first ``length`` binary digits have been drawn."""
 
     def __init__(self, digits: int, length: int = 64) -> None:
@@ -260,8 +260,8 @@ def _below_exp(words: NDArray[np.uint64], t: NDArray[np.float64]) -> tuple[NDArr
     return v < e - margin, np.abs(v - e) <= margin
 
 
-def _below_exp_exactly(
-    v: _Digits, exponent: Callable[[], tuple[Fraction, Fraction]], bits: Bits, *others: _Digits
+def below_exp_exactly(
+    v: Digits, exponent: Callable[[], tuple[Fraction, Fraction]], bits: Bits, *others: Digits
 ) -> bool:
     """Whether ``v < exp(-t)``; ``exponent()`` encloses ``t``, more and more narrowly as ``others`` get longer."""
     while True:
@@ -276,7 +276,7 @@ def _below_exp_exactly(
 
 def _exp_coin(word: int, t: Fraction, bits: Bits) -> bool:
     """Whether the uniform number that begins with this word is below ``exp(-t)``."""
-    return _below_exp_exactly(_Digits(word), lambda: (t, t), bits)
+    return below_exp_exactly(Digits(word), lambda: (t, t), bits)
 
 
 def _exp_enclosure(t: Fraction, length: int) -> tuple[Fraction, Fraction]:

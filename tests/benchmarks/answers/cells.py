@@ -46,6 +46,10 @@ QUICK_LAWS = {
     "logistic": ("three factors", "counts", "3 % positives", "affairs"),
     "squared": ("blocks of five", "mixed units", "CPS1988: log wage"),
     "robust": ("three factors", "counts"),
+    "sparse": (),
+    "sparse classes": (),
+    "hinge": (),
+    "four classes": (),
 }
 
 

@@ -101,7 +101,11 @@ def _fails(cells: Sequence[Judged], found: Sequence[Judged]) -> str:
     return "; ".join(f"{rule} ({', '.join(wheres)})" for rule, wheres in told.items()) or "none"
 
 
-TITLES = {"logistic": "log-loss", "squared": "squared error", "robust": "robust"}
+TITLES = {
+    "logistic": "log-loss", "squared": "squared error", "robust": "robust", "sparse": "few coefficients",
+    "sparse classes": "few coefficients, log-loss", "hinge": "support vectors, wrong classes",
+    "four classes": "four classes, log-loss",
+}  # fmt: skip
 
 
 def readme(found: Sequence[Judged]) -> str:
@@ -116,7 +120,7 @@ def readme(found: Sequence[Judged]) -> str:
         means = [
             _three(cells, lambda j: float((j.constant - j.floor).mean())),
             _three(cells, lambda j: float((j.default - j.floor).mean())),
-            _three(cells, lambda j: float((j.best[1] - j.floor).mean())),
+            _three(cells, lambda j: float((j.best[1] - j.floor).mean()) if len(j.own) > 1 else None),
             _three(cells, lambda j: None if _rival(j) is None else _rival(j) - _middle(j)),
         ]
         last = _fails(cells, found) if counts else "(not counted)"

@@ -17,8 +17,11 @@ HELD_OUT = 20_000
 LABEL_BOUND = 4.0
 """Of generated labels for least squares, whose standard deviation is 1 around a mean of 0.5."""
 
-NEWTON, STATISTICS = "dp-newton", "dp-adassp"
-RULE_OF = {"logistic": NEWTON, "squared": STATISTICS, "robust": "robust gradients"}
+NEWTON, STATISTICS, PURSUIT = "dp-newton", "dp-adassp", "dp-htp"
+RULE_OF = {
+    "logistic": NEWTON, "squared": STATISTICS, "robust": "robust gradients", "sparse": PURSUIT,
+    "sparse classes": PURSUIT, "hinge": "accelerated gradients", "four classes": NEWTON,
+}  # fmt: skip
 """What the default of a family rests on."""
 
 
@@ -144,12 +147,48 @@ GUESSES = (0.1, 1.0, 10.0)
 """Of the second moment of robust features, which is 1 at most; what wrong ones cost is measured on one law."""
 ROBUST_LAWS = ("AR(.8)", "0/1 columns", "three factors", "blocks of five", "counts", "mixed units")
 CHOSEN_ROBUST = ("AR(.8)", "0/1 columns")
+
+
+def _texts(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    """About six words in a text, some of them in most texts, none as long as 1."""
+    return (rng.random((n, d)) < np.minimum(0.5, 2.5 / np.arange(2, d + 2))) * rng.uniform(0.1, 1.0, size=(n, d))
+
+
+def _levels(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    """Factors of five levels each, of which one is there: five columns that add up to 1."""
+    shares = np.array([0.4, 0.3, 0.15, 0.1, 0.05]).cumsum()
+    level = np.searchsorted(shares, rng.random((n, -(-d // 5))))
+    return np.eye(5)[np.minimum(level, 4)].reshape(n, -1)[:, :d]
+
+
+def _moving(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    noise = rng.normal(size=(n, d + 3))
+    return (noise[:, 3:] + noise[:, 2:-1] + noise[:, 1:-2] + noise[:, :-3]) / 2
+
+
+SPARSE_LAWS: dict[str, tuple[Rows, float, bool]] = {
+    "AR(.8)": (lambda rng, n, d: _ar(rng, n, d) * d**0.5, 3.0, True),
+    "0/1 columns": (lambda rng, n, d: (rng.random((n, d)) < 0.3) * 1.0, 1.0, True),
+    "counts": (lambda rng, n, d: _counts(rng, n, d) * d**0.5, 1.0, True),
+    "texts": (_texts, 1.0, False),
+    "levels": (_levels, 1.0, False),
+    "moving averages": (_moving, 3.0, False),
+    "peaked": (lambda rng, n, d: _peaked(rng, n, d) * d**0.5, 4.0, False),
+}
+"""By name: features, a public bound of each, and whether the rules for few coefficients were chosen on such rows."""
+N_NONZERO = 8
+"""What is stated; five coefficients differ from 0."""
+L1_RADIUS, RESIDUAL_BOUND = 20.0, 2.5
 MOST_NUMBERS = 5_000_000
 """Rows times columns up to which laws are drawn that some rule was chosen on; the others are drawn at all sizes."""
 SIZES = {
     "logistic": [(n, d) for d in (10, 50, 200, 2500) for n in (10_000, 100_000)] + [(1_000_000, 10), (1_000_000, 50)],
     "squared": [(10_000, 10), (10_000, 50), (100_000, 10), (100_000, 50), (100_000, 200)],
     "robust": [(20_000, 10), (100_000, 50)],
+    "sparse": [(10_000, 50), (20_000, 300), (100_000, 50)],
+    "sparse classes": [(20_000, 50)],
+    "hinge": [(10_000, 10), (10_000, 50), (100_000, 10)],
+    "four classes": [(10_000, 10), (100_000, 10)],
 }
 
 
@@ -192,6 +231,52 @@ def _robust(name: str, law: Law, n: int, d: int, seed: int) -> Split:
     return Split(X[:n], y[:n], X[n:], y[n:], u[n:])
 
 
+def _sparse(name: str, n: int, d: int, classes: bool, seed: int) -> Split:
+    """Five coefficients of similar size; of real labels the expectation is what is to be found."""
+    rng = _generator(name, seed)
+    X = SPARSE_LAWS[name][0](rng, n + HELD_OUT, d)
+    w = np.zeros(d)
+    w[rng.choice(d, 5, replace=False)] = rng.choice([-1.0, 1.0], 5) * rng.uniform(0.7, 1.3, 5)
+    u = X @ w
+    u = (u - u.mean()) / u.std() + 0.5
+    if classes:
+        y = (rng.random(len(u)) < expit(2 * u)).astype(int)
+        return Split(X[:n], y[:n], X[n:], y[n:])
+    y = u + 0.5 * rng.normal(size=len(u))
+    return Split(X[:n], y[:n], X[n:], y[n:], u[n:])
+
+
+def _four(name: str, law: Law, n: int, d: int, seed: int) -> Split:
+    """Four classes, of which the largest score with Gumbel noise is the label."""
+    rng = _generator(name, seed)
+    X = law.rows(rng, n + HELD_OUT, d)
+    scores = np.column_stack([_log_odds(law, rng, X, law.margin) for _ in range(4)]) + np.array([0.5, 0, 0, -0.5])
+    y = np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
+    return Split(X[:n], y[:n], X[n:], y[n:])
+
+
+def _others() -> Iterator[Problem]:
+    """Few coefficients, support vectors and four classes."""
+    for name, (_, bound, chosen) in SPARSE_LAWS.items():
+        for family, classes in (("sparse", False), ("sparse classes", True)):
+            for n, d in SIZES[family]:
+
+                def few(seed: int, name=name, n=n, d=d, classes=classes) -> Split:
+                    return _sparse(name, n, d, classes, seed)
+
+                chosen_for = frozenset({PURSUIT}) if chosen else frozenset()
+                yield Problem(family, name, n, d, {"feature_bound": bound}, chosen_for, few)
+    for name in ("three factors", "counts", "mixed units"):
+        law = LAWS[name]
+        for family, drawn in (("hinge", _logistic), ("four classes", _four)):
+            for n, d in SIZES[family]:
+
+                def draw(seed: int, name=name, law=law, n=n, d=d, drawn=drawn) -> Split:
+                    return drawn(name, law, n, d, seed)
+
+                yield Problem(family, name, n, d, {"row_norm": law.row_norm}, law.chosen_for, draw)
+
+
 def generated() -> Iterator[Problem]:
     """All of them."""
     for law_name, law in LAWS.items():
@@ -218,3 +303,4 @@ def generated() -> Iterator[Problem]:
             for guess in GUESSES if (law_name, d) == ("three factors", 10) else (1.0,):
                 label = law_name if guess == 1 else f"{law_name}, guess {guess:g}"
                 yield Problem("robust", label, n, d, {"second_moment": guess}, chosen, draw)
+    yield from _others()

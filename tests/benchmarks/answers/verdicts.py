@@ -30,8 +30,8 @@ RULES = {
     "diffprivlib": "log-loss worse than diffprivlib's by more than .002 (.01 where rows are nearly separable or few)",
     "adassp": "worse than plain adaptive sufficient statistics by more than 1 % of a constant's error",
     "best own": "worse than the best own solver by more than .01 log-loss (of a constant's squared error) and a tenth "
-    "of its excess; robust: by more than a factor 1.5",
-    "not private": "squared error more than 5 % above that without privacy to rows within the same bounds, "
+    "of its excess; robust, few coefficients: by more than a factor 1.5",
+    "not private": "squared error more than 5 % above that without privacy to rows of the same weights, "
     "n >= 1e5, d <= 50, epsilon >= 1",
     "passes": "more than 12 passes where n mu/sqrt(d) >= 3000",
     "guess": "a second moment wrong by a factor of 10 more than doubles the error",
@@ -43,7 +43,13 @@ RULES_OF = {
     "logistic": ("constant", "gain", "diffprivlib", "best own", "passes", "more epsilon", "more rows"),
     "squared": ("constant", "gain", "adassp", "best own", "not private", "more epsilon", "more rows"),
     "robust": ("constant", "gain", "best own", "guess", "more epsilon"),
+    "sparse": ("constant", "gain", "best own", "more epsilon", "more rows"),
+    "sparse classes": ("constant", "gain", "best own", "more epsilon"),
+    "hinge": ("constant", "gain", "best own", "more epsilon", "more rows"),
+    "four classes": ("constant", "gain", "best own", "passes", "more epsilon", "more rows"),
 }
+TO_ZERO = ("robust", "sparse")
+"""Families whose errors are distances from the truth: a fit without noise has none."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +80,13 @@ class Judged:
     @property
     def floor(self) -> np.ndarray:
         """What is reached without privacy; robust errors are distances from the truth."""
-        zero = self.cell.problem.family == "robust"
+        zero = self.cell.problem.family in TO_ZERO
         return np.zeros(len(self.constant)) if zero else np.array(self.line["not private"])
 
     @property
     def bounded_floor(self) -> np.ndarray:
-        """What is reached without privacy from rows within the public bounds: no method can undo these."""
-        return self.floor if self.cell.problem.family == "robust" else np.array(self.line["bounded"])
+        """What is reached without privacy from rows that count as the public bounds say."""
+        return self.floor if self.cell.problem.family in TO_ZERO else np.array(self.line["bounded"])
 
     @property
     def signal(self) -> float:
@@ -92,7 +98,7 @@ class Judged:
     def excess(self) -> float | None:
         """The mean that is predicted, where there is enough to speak of; of half the squared error."""
         family, excess = self.cell.problem.family, float((self.default - self.bounded_floor).mean())
-        if family == "robust" or excess < SMALL * self.constant.mean():
+        if family in (*TO_ZERO, "hinge") or excess < SMALL * self.constant.mean():
             return None
         return excess / 2 if family == "squared" else excess
 
@@ -160,7 +166,7 @@ def broken(j: Judged, found: Sequence[Judged]) -> Iterator[str]:
     many = problem.n_rows >= 1e5 and problem.n_features <= 50 and j.cell.epsilon >= 1
     if problem.family == "squared" and many and worse(j.default, j.bounded_floor, 0.05 * float(j.bounded_floor.mean())):
         yield "not private"
-    if problem.family != "robust" and j.signal >= 3000 and j.line["own"]["auto"]["passes"] > 12:
+    if "passes" in RULES_OF[problem.family] and j.signal >= 3000 and j.line["own"]["auto"]["passes"] > 12:
         yield "passes"
     by_name = {other.cell.name: other for other in found}
     right = by_name.get(j.cell.name.replace(f", guess {problem.bounds.get('second_moment', 1):g} ", " "))
@@ -176,9 +182,9 @@ def broken(j: Judged, found: Sequence[Judged]) -> Iterator[str]:
 
 def _regret(j: Judged) -> float:
     best = j.best[1]
-    if j.cell.problem.family == "robust":
+    if j.cell.problem.family in TO_ZERO:
         return 0.5 * float(best.mean())
-    unit = 1.0 if j.cell.problem.family == "logistic" else float(j.constant.mean())
+    unit = float(j.constant.mean()) if j.cell.problem.family == "squared" else 1.0
     return max(0.01 * unit, 0.1 * float((best - j.floor).mean()))
 
 

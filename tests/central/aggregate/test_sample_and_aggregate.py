@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import pickle
@@ -20,14 +21,17 @@ from dpdist import Dataset, Ledger, SampleAndAggregate
 from dpdist.central import Attention, ClippedMean
 from dpdist.central.aggregate import combine
 from dpdist.central.aggregate.combine import COMBINE
-from dpdist.central.aggregate.muted import muted
 from dpdist.data import Units
-from dpdist.errors import BudgetError, DataError, MissingBound
+from dpdist.engine.muted import muted
+from dpdist.errors import BudgetError, DataError, MissingBound, NoIntervals
+from dpdist.estimators.outlook import nobody_asks
 from dpdist.kernels.blocks import least_squares_blocks
 from dpdist.kernels.clip import clip_l2
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.audit.two_point import audit_two_point
+from dpdist.privacy.budget import Neighbours
 from dpdist.problems import linear_problems as synthetic
+from dpdist.queries.block_results import BlockDeviations
 from tests.privacy.exhibits.sample_and_aggregate import results_as_they_are
 
 SEEDED = {"radius": 2.0, "delta": 1e-6, "random_state": 0, "cluster": "threads"}
@@ -108,6 +112,49 @@ def test_the_estimate_without_noise_is_that_of_numpy():
     given = SampleAndAggregate(combine=ClippedMean(100, 1), centre=[0.9, 0, 0, 0.1], **{**LARGE, "radius": 0.3})
     expected = given.centre + clip_l2(U - given.centre, 0.3).mean(axis=0)
     assert np.append(given.fit(X, Y).coef_, given.intercept_) == pytest.approx(expected, abs=1e-4)
+
+
+def test_deviations_of_blocks_are_counted_octave_by_octave():
+    U = least_squares_blocks(X, Y, 50, intercept=True)
+    fit = SampleAndAggregate(radius=2.0)._block_fit()
+    centre, query = U.mean(axis=0), BlockDeviations(fit, 50, 100, 4, 0.25, 4)
+    counts = query.summarise({"X": X, "y": Y}, centre, None).reshape(4, 5)
+    sizes = np.abs(clip_l2(U - centre, 0.25))
+    edges = [np.inf, 0.125, 0.0625, 0.03125, 0.015625, -1.0]
+    for j in range(4):
+        assert counts[j].tolist() == [np.sum((sizes[:, j] > low) & (sizes[:, j] <= high))
+                                      for high, low in itertools.pairwise(edges)]  # fmt: skip
+    assert query.summarise({"X": X * np.nan, "y": Y}, centre, None).reshape(4, 5)[:, -1].tolist() == [100] * 4
+
+
+@pytest.mark.parametrize(("n_rounds", "share"), [(1, 0.0625), (2, 0.05)])
+def test_counts_of_deviations_cost_what_is_said_and_are_bounded_in_every_norm(n_rounds, share):
+    model = SampleAndAggregate(combine=ClippedMean(n_rounds=n_rounds), radius=2.0, epsilon=1.0, delta=1e-6)
+    shares = {line.name: line.share for line in model.decided(10_000, 3).lines()}
+    assert shares["spread"] / sum(shares.values()) == pytest.approx(share)
+    query = model.decided(10_000, 3).lines()[-1].query
+    assert [query.sensitivity(Neighbours.REPLACE_ONE, norm) for norm in (1, np.inf)] == [8.0, 1.0]
+    assert query.sensitivity(Neighbours.REPLACE_ONE, 2) == pytest.approx(math.sqrt(8))
+    with pytest.raises(BudgetError, match="replace-one only"):
+        query.sensitivity(Neighbours.ADD_OR_REMOVE_ONE, 1)
+
+
+def test_how_sure_a_mean_of_blocks_is_one_parameter_at_a_time():
+    own = np.random.default_rng(4)
+    rows = own.normal(size=(60_000, 3))
+    known = {"radius": 2.0, "delta": 1e-6, "epsilon": 1.0}
+    one, other = (
+        SampleAndAggregate(**known, random_state=s).fit(rows, rows @ W + own.normal(size=60_000)) for s in (0, 1)
+    )
+    assert one.standard_errors_.shape == (3,) and [row["name"] for row in one.summary().rows][-1] == "intercept"
+    assert np.all(np.abs(one.coef_ - W) < 5 * one.standard_errors_)
+    assert one.wald_test([1, 0, 0], [1.0]).p_value > 1e-5 > one.wald_test([1, 0, 0]).p_value
+    for ask in (lambda: one.wald_test([1, -1, 0]), lambda: one.two_sample_test(other)):
+        with pytest.raises(NoIntervals, match="hypotheses are about one parameter each"):
+            ask()
+    skewed = SampleAndAggregate(HuberRegressor(), combine=ClippedMean(20), **LARGE).fit(X, Y)
+    with pytest.raises(NoIntervals, match="by how much HuberRegressor is biased on blocks of 250 rows"):
+        skewed.summary()
 
 
 # -- any estimator ----------------------------------------------------------------------------------------------------
@@ -276,13 +323,12 @@ def test_a_cluster_gives_the_same(tmp_path):
 
 def transcript(label: float, n_rounds: int) -> float:
     """Two blocks of one row, one of which is replaced: (1, label)."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # delta is large here on purpose: it makes mu large and faults visible
+    with nobody_asks():  # delta is large here on purpose: it makes mu large and faults visible
         model = SampleAndAggregate(
             combine=ClippedMean(2, n_rounds), radius=1.0, epsilon=4.0, delta=1e-2, fit_intercept=False,
             cluster="threads",
         ).fit(np.ones((2, 1)), np.array([0.3, label]))  # fmt: skip
-    return float(sum(release.value[0] for release in model.releases_))
+    return float(sum(release.value[0] for release in model.releases_ if release.name != "spread"))
 
 
 def audit(n_runs, n_rounds):
@@ -330,8 +376,10 @@ def test_plan_and_outlook_need_public_numbers_only():
     assert near.predicted_error < 0.05 and not near.warnings
     assert far.predicted_error > 2 == far.trivial_error and far.n_needed > 500 and far.warnings
     rule = SampleAndAggregate(radius=2.0, delta=1e-6).plan(100_000, 10)
-    assert [item.name for item in rule.items] == ["centre", "block mean"]
-    assert [item.name for item in model.plan(5000, 10).items] == ["block mean"], "a second round would not pay"
+    assert [item.name for item in rule.items] == ["centre", "block mean", "spread"]
+    assert [item.name for item in model.plan(5000, 10).items] == ["block mean", "spread"], (
+        "a second round would not pay"
+    )
     attention = SampleAndAggregate(combine="attention", radius=2.0, delta=1e-6)
     assert attention.outlook(5000, 3).predicted_error is None
     with pytest.raises(BudgetError, match="5000 at most"):
@@ -360,6 +408,7 @@ def test_the_prediction_is_the_norm_of_the_noise():
         ({"neighbours": "nobody"}, BudgetError, "not known"),
         ({"combine": "median"}, BudgetError, "'clipped-mean', 'attention'"),
         ({"combine": "attention", "epsilon": 1.1}, BudgetError, "up to epsilon = 1"),
+        ({"combine": "attention", "delta": 1e-19}, BudgetError, "larger delta"),
         ({"combine": ClippedMean(6000)}, BudgetError, "at least one row"),
         ({"combine": Attention(6000)}, BudgetError, "at least one row"),
         ({"centre": [0.0]}, BudgetError, "centre must be 4 finite numbers"),

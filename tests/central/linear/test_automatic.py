@@ -40,7 +40,7 @@ CUT = {"epsilon": 1.0, "feature_bound": 2.0, "residual_bound": 1.0}
         (LinearRegression(**BUDGET, loss="huber", gradient="norm"), "accelerated"),
         (LinearRegression(loss="huber", delta=1e-6, second_moment=2.0), "robust-newton"),
         (LinearRegression(loss="squared", delta=1e-6, second_moment=2.0, residual_bound=1.0), "robust-newton"),
-        (LinearRegression(loss="squared", delta=1e-6, second_moment=2.0), "gradient"),
+        (LinearRegression(loss="squared", delta=1e-6, second_moment=2.0), "robust-newton"),
         (LinearRegression(loss="huber", delta=1e-6, second_moment=2.0, gradient="truncate"), "gradient"),
         (LinearRegression(loss="huber", delta=1e-6, second_moment=2.0, constraint=L2Ball(1.0)), "gradient"),
         (LinearRegression(loss="huber", delta=1e-6, second_moment=2.0, rows="sample"), "gradient"),
@@ -145,7 +145,7 @@ def test_a_newer_version_goes_on_with_a_run_only_where_it_decides_alike(tmp_path
     [
         ({"constraint": L1Ball(1.0), **BOUNDS}, "frank-wolfe", "residual"),
         ({"constraint": Simplex(1.0), **BOUNDS}, "frank-wolfe", "residual"),
-        ({"solver": HardThresholding(n_nonzero=2), **BOUNDS}, "iht", "residual"),
+        ({"solver": HardThresholding(n_nonzero=2), **BOUNDS}, "iht", "scale-rows"),
         ({"solver": HardThresholding(n_nonzero=2), "row_norm": 1.0, "gradient": ClipNorm(1.0)}, "iht", "norm"),
         ({"solver": "frank-wolfe", "constraint": L1Ball(1.0), **BOUNDS}, "frank-wolfe", "residual"),
         ({"row_norm": 1.0, "gradient": ClipNorm(1.0)}, "gradient", "norm"),
@@ -164,7 +164,9 @@ def test_auto_chooses_by_the_bounds_that_are_declared():
     sparse = {"loss": "logistic", "solver": HardThresholding(n_nonzero=2), "delta": 1e-6}
     rows = Minimizer(**sparse, row_norm=1.0)._method_for(10_000, 5)
     features = Minimizer(**sparse, feature_bound=1.0)._method_for(10_000, 5)
-    assert (rows.problem.gradient.name, features.problem.gradient.name) == ("norm", "residual")
+    assert rows.by_norm and not features.by_norm
+    sparse["gradient"] = "norm"
+    assert Minimizer(**sparse, row_norm=1.0)._method_for(10_000, 5).problem.gradient.name == "norm"
 
 
 SIGNED = {"loss": "logistic", "constraint": L2Ball(5.0)}
@@ -173,6 +175,7 @@ FITTED = {
     **dict.fromkeys(SOLVERS, SIGNED),
     "frank-wolfe": {**NUMBERS, "row_norm": None, "constraint": L1Ball(1.0)},
     "newton": {"loss": "logistic"},
+    "subspace": {"loss": "logistic"},
     "output": {"loss": "logistic"},
     "objective": {"loss": "logistic"},
     "sufficient-statistics": {"loss": "squared", "gradient": ClipLabel(2.0)},

@@ -71,16 +71,24 @@ def test_the_default_beats_plain_descent_and_a_constant_and_gets_better_with_eps
 
 
 @pytest.mark.parametrize("solver", ["newton", "gradient", "objective"])
-def test_a_bound_three_times_too_small_costs_little_as_rows_are_bounded_in_predictions_too(solver):
+def test_a_bound_three_times_too_small_costs_little_as_long_rows_are_weighed_or_bounded_in_predictions_too(solver):
     X, y, margin = classes("counts")
     best = np.logaddexp(0, -y * margin).mean()
     share = np.mean(y == 1)
     constant = -(share * np.log(share) + (1 - share) * np.log(1 - share)) - best
     fits = [LogisticRegression(epsilon=2.0, random_state=s, **SIGNS, solver=solver).fit(3 * X, y) for s in range(3)]
-    assert fits[0].clipped_to_ == 1.0
-    assert np.mean([log_loss(fit, 3 * X, y) for fit in fits]) - best < (0.1 if solver == "newton" else 0.5) * constant
-    whole = [np.logaddexp(0, -y * (3 * X @ fit.coef_[0] + fit.intercept_[0])).mean() for fit in fits]
-    assert solver != "newton" or np.mean(whole) - best > 0.2 * constant
+    assert fits[0].clipped_to_ == (None if solver == "newton" else 1.0)
+    assert np.mean([log_loss(fit, 3 * X, y) for fit in fits]) - best < (0.02 if solver == "newton" else 0.5) * constant
+
+
+@pytest.mark.parametrize("law", ["counts", "tails", "factors"])
+def test_rows_of_which_most_are_longer_than_their_bound_do_not_bias_the_fit(law):
+    """Shortened rows would: what is lost to them here is .003 to .02, whatever the budget."""
+    X, y, _ = classes(law, n=60_000)
+    X = X / np.median(np.linalg.norm(X, axis=1))
+    optimum = sklearn.linear_model.LogisticRegression(C=1e6, max_iter=500).fit(X, y)
+    model = LogisticRegression(epsilon=10.0, random_state=0, **SIGNS).fit(X, y)
+    assert log_loss(model, X, y) - log_loss(optimum, X, y) < 5e-4
 
 
 def test_labels_and_rows_beyond_their_bounds_leave_least_squares_better_than_a_constant():

@@ -209,7 +209,7 @@ def test_the_reason_lists_what_was_compared_and_the_least_is_taken():
 @pytest.mark.parametrize(
     ("model", "n", "d", "solver"),
     [
-        (LogisticRegression(**SIGNS), 100_000, 2500, "accelerated"),  # no matrix is affordable
+        (LogisticRegression(**SIGNS), 100_000, 2500, "subspace"),  # no matrix is affordable
         (LogisticRegression(**SIGNS, epsilon=10.0), 100_000, 50, "newton"),
     ],
     ids=["wide", "plenty"],

@@ -54,7 +54,10 @@ WITH_START = {
     "mirror, l1": (MirrorDescent, {"constraint": L1Ball(2.0)}),
     "mirror, l2": (AcceleratedMirror, {"constraint": L2Ball(2.0)}),
     "vertices": (FrankWolfe, {"constraint": L1Ball(2.0), "feature_bound": 1.0, "row_norm": None}),
-    "peeling": (lambda **k: HardThresholding(n_nonzero=3, **k), {"feature_bound": 1.0}),
+    "peeling": (
+        lambda **k: HardThresholding(n_nonzero=3, **k),
+        {"gradient": "residual", "feature_bound": 1.0, "row_norm": None},
+    ),
     "thresholding": (lambda **k: HardThresholding(n_nonzero=3, **k), {"gradient": "norm"}),
 }
 

@@ -14,9 +14,10 @@ from dpdist import Dataset
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.kernels.copies import copies_gradient
 from dpdist.local import GeneralizedLinearModel, LogisticRegression
-from dpdist.local.linear.generalised_linear import MODELS, LogisticModel
+from dpdist.local.linear.generalised_linear import MODELS, LogisticModel, SquaredModel
 from dpdist.local.linear.glm import Chebyshev
 from dpdist.local.linear.glm_copies import RANGE, Copies, CopiesProtocol, copies_protocol
+from dpdist.local.linear.links import is_even
 from dpdist.local.survey.aggregation import aggregate
 from dpdist.local.survey.questionnaire import Survey
 from dpdist.local.survey.wire import encode
@@ -247,6 +248,88 @@ def test_errors_name_what_is_missing():
         LogisticRegression(classes=[0, 1, 2], radius=1.0, row_norm=1.0).fit(X, y)
     with pytest.raises(DataError):
         model().fit(X)
+
+
+class Squares(SquaredModel):
+    """``E[y | u] = u^2``; ``told`` is what it says of its slope."""
+
+    told = staticmethod(lambda u: 2 * u)
+
+    def partition_slope(self, u):
+        return np.asarray(u, dtype=np.float64) ** 2
+
+    def mean_slope(self, u):
+        return self.told(np.asarray(u, dtype=np.float64))
+
+
+class RisingSquares(Squares):
+    """The same but for a little more where u is above 0; so it is not even."""
+
+    def partition_slope(self, u):
+        return super().partition_slope(u) * np.where(np.asarray(u) > 0, 1.001, 1.0)
+
+    def mean_slope(self, u):
+        return super().mean_slope(u) * np.where(np.asarray(u) > 0, 1.001, 1.0)
+
+
+class WrongSlope(Squares):
+    told = staticmethod(np.ones_like)
+
+
+class Constant(Squares):
+    def partition_slope(self, u):
+        return np.full_like(u, 0.3, dtype=np.float64)
+
+    told = staticmethod(np.zeros_like)
+
+
+EVEN = (Squares(), WrongSlope(), Constant())
+
+
+@pytest.mark.parametrize("loss", EVEN, ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("method", ["auto", "direction", "public-covariance", "statistics", "chebyshev"])
+def test_even_means_of_labels_are_refused_before_a_row_is_read(loss, method):
+    """Whoever sends ``x y``, its mean is 0: what would come back is noise of any direction."""
+    options = {"loss": loss, "method": method, "label_bound": 1.0, "radius": 1.0, "row_norm": 1.0}
+    ledger = Ledger(":memory:")
+    asked = GeneralizedLinearModel(**options, epsilon=1.0, delta=1e-6 if method == "chebyshev" else None, ledger=ledger)
+    for refused in (lambda: asked.fit("no rows", "nor labels"), lambda: asked.plan(100_000, 3)):
+        with pytest.raises(BudgetError, match=r"an even function .* its mean slope is 0"):
+            refused()
+    assert ledger.accounts() == []
+
+
+def test_means_that_are_not_quite_even_are_taken():
+    assert not is_even(RisingSquares().mean) and is_even(Squares().mean)
+    GeneralizedLinearModel(RisingSquares(), radius=1.0, row_norm=1.0, label_bound=1.0).plan(100_000, 3)
+    for loss in MODELS.values():
+        assert not is_even(loss.mean) and not is_even(loss.mean_slope, -1.0)
+
+
+@pytest.mark.parametrize("method", ["direction", "hermite", "copies", "chebyshev", "public-covariance", "statistics"])
+def test_too_few_users_are_told_how_many_it_takes(method):
+    """Ignoring the reports is the measure: the mean of x y (or a gradient) is as long as the bounds allow, at most."""
+    options = {"method": method, "delta": D6["delta"] if method in ("hermite", "copies", "chebyshev") else None}
+    bounds = {"radius": None, "row_norm": None} if method in ("public-covariance", "statistics") else {"radius": 3.0}
+    asked = model(**{"epsilon": 0.5, **options, **bounds})
+    few, many = asked.outlook(100, 5), asked.outlook(10**9, 5)
+    assert few.trivial_error == many.trivial_error and few.predicted_error > few.trivial_error
+    assert few.n_needed and "worse than ignoring the data: take n_rows >=" in few.warnings[0]
+    assert many.predicted_error < many.trivial_error / 10 and not many.warnings
+    enough = asked.outlook(few.n_needed, 5)
+    assert enough.predicted_error == pytest.approx(enough.trivial_error / 2, rel=0.1)
+
+
+def test_no_gradient_is_longer_than_that_of_ignoring_the_reports():
+    X, y, _ = problem(2000, 3, 1.0, 0)
+    X[:, 1:] *= 0.1  # almost all along one axis, so that the mean gradient is about as long as one of them
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    X, y = np.abs(X), np.ones(len(X))
+    chosen = model(method="chebyshev", epsilon=4.0, **D6).decided(10**6, 3)
+    for point in (-np.eye(3)[0], np.zeros(3), np.eye(3)[0]):
+        gradient = (3 * Logistic().derivative(3 * X @ point, y)[:, None] * X).mean(axis=0)
+        assert np.linalg.norm(gradient) <= chosen.trivial_error * (1 + 1e-9)
+    assert np.linalg.norm((3 * Logistic().derivative(-3 * X[:, 0], y)[:, None] * X).mean(axis=0)) > 2.0
 
 
 def test_direction_on_the_acceptance_table():

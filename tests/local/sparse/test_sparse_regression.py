@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import pickle
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 
+from dpdist import Ledger
 from dpdist.data import Dataset, Units
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.local import SparseRegression, simulate
 from dpdist.local.linear.label_private import LabelThresholding
-from dpdist.local.linear.links import Wave
+from dpdist.local.linear.links import Link, Wave
 from dpdist.local.randomisers.vectors import GaussianVector, best_vector
 from dpdist.local.sparse.rounds import IterativeThresholding, Marginal, TwoPhase
 from dpdist.local.sparse.sparse_statement import General
@@ -220,7 +222,23 @@ def test_what_auto_decides():
     assert found(10**5, 60) == ("two-phase", 2)
     assert found(10**5, 60, public=True) == ("public-covariance", 1)
     assert found(10**5, 32, design="sign", private="label") == ("iht", 1)
-    assert decided(10**5, 32).reason.startswith("4 rounds")
+    reason = decided(10**5, 32).reason
+    assert all(f"{name} in {rounds} rounds 0." in reason for name, rounds in (("iht", 4), ("two-phase", 2)))
+
+
+@pytest.mark.parametrize("n, d, k, epsilon", [(30_000, 40, 3, 4.0), (200_000, 24, 3, 1.0), (40_000, 100, 4, 2.5)])
+def test_auto_is_about_as_good_as_the_best_method(n, d, k, epsilon):
+    """On settings by which it was not made; 12 coefficients and more each."""
+    found = {name: [] for name in ("auto", "iht", "marginal", "two-phase")}
+    for seed in range(4):
+        data, truth = design(n, d, k, seed=10 + seed, noise_std=0.2)
+        for name, errors in found.items():
+            model = SparseRegression(
+                k, name, design="sign", noise_bound=0.2, epsilon=epsilon, random_state=seed, ledger=Ledger(":memory:")
+            ).fit(data)
+            errors.append(error(model, truth))
+    means = {name: float(np.mean(errors)) for name, errors in found.items()}
+    assert means["auto"] <= 1.3 * min(means.values()), means
 
 
 def test_clips_shrink_with_the_predicted_error():
@@ -255,6 +273,27 @@ def test_without_noise_it_is_iterative_hard_thresholding():
         random_state=0,
     ).fit(data)
     assert error(model, truth) < 0.02
+
+
+@dataclass(frozen=True)
+class Cosine(Link):
+    """Even, whatever it says of its slopes."""
+
+    slopes = (0.5, 1.0)
+
+    def value(self, u):
+        return np.cos(u)
+
+    def derivative(self, u):
+        return -np.sin(u)
+
+
+def test_even_links_are_refused_before_anybody_is_asked():
+    ledger = Ledger(":memory:")
+    model = SparseRegression(2, design="isotropic", noise_bound=0.05, row_norm=8.0, link=Cosine(), ledger=ledger)
+    with pytest.raises(BudgetError, match=r"link=Cosine\(\) is an even function .* mean slope is 0"):
+        model.fit("no rows", "nor labels")
+    assert ledger.accounts() == []
 
 
 def test_public_rows_remove_the_bias_of_the_clip():

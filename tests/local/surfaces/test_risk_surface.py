@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from math import comb
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from dpdist import Dataset, Ledger
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.identity import tagged
 from dpdist.local import RiskSurface, Survey
 from dpdist.local.statistics.loss_cells import LossCells
+from dpdist.local.surfaces.risk_surface import CodingSurface
 from dpdist.local.surfaces.surface_losses import CustomLoss, LogisticSurface, QuantileLoss, WelschLocation
 from dpdist.problems.catalog import PROBLEMS
 from dpdist.solvers.bernstein import (
+    averaged_bernstein,
     bernstein_basis,
     bernstein_coefficients,
     bernstein_gradient,
@@ -209,11 +213,16 @@ def test_reports_do_not_depend_on_chunks_and_the_question_is_published():
     ({"low": 2.0}, 1, BudgetError, "low must lie below high"),
     ({}, 5, DataError, "at most 4 columns"),
     ({"loss": "welch"}, 1, BudgetError, "did you mean 'welsch'"),
-    ({"loss": np.sum}, 1, BudgetError, "loss takes a name or an object"),
+    ({"loss": np.sum}, 1, BudgetError, r"public range: pass CustomLoss\(function, smallest, largest\)"),
+    ({"loss": CustomLoss(bowl)}, 1, MissingBound, "a loss has a range"),
+    ({"loss": CustomLoss(tagged("one-argument")(lambda w: w[:, 0]), 0.0, 1.0)}, 1, DataError, "with TypeError"),
+    ({"loss": CustomLoss(tagged("divides")(lambda w, X: 1 / 0), 0.0, 1.0)}, 1, DataError, "division by zero"),
     ({"reporter": "bit"}, 1, BudgetError, "choose one of"),
     ({"degree": 9}, 2, BudgetError, r"100 cells.*degree=3 fits, or 20000 users"),
     ({"order": 9}, 1, BudgetError, "order"),
     ({"ridge": -1.0}, 1, BudgetError, "ridge"),
+    ({"ridge": "people"}, 1, BudgetError, "'population'"),
+    ({"reporter": "coding", "epsilon": 20.0}, 1, BudgetError, "n_strings = 64 public numbers are too few"),
     ({"delta": 1e-6, "reporter": "one-bit"}, 1, BudgetError, "pure guarantee"),
     ({"loss": CustomLoss(tagged("pairs")(lambda w, X: X @ w.T), 0.0, 1.0)}, 1, DataError, r"shape \(8, 8\)"),
 ])  # fmt: skip
@@ -229,6 +238,9 @@ def test_losses_without_a_range_or_a_function_are_refused():
     for arguments in ((bowl, 1.0, 1.0), (bowl, 0.0, np.inf)):
         with pytest.raises(BudgetError, match="a loss has a range"):
             CustomLoss(*arguments)
+    for arguments in ((bowl, "least", 1.0), (bowl, 0.0, [1.0])):
+        with pytest.raises(BudgetError, match=r"(smallest|largest) must be a number, got"):
+            CustomLoss(*arguments)
     with pytest.raises(BudgetError, match="needs a function"):
         fitted(rng.random((2000, 1)), loss=CustomLoss())
     with pytest.raises(DataError, match=r"in \[0, 1\], shape \(m, 1\)"):
@@ -236,7 +248,7 @@ def test_losses_without_a_range_or_a_function_are_refused():
     model = fitted(rng.random((2000, 1)))
     before = model.value([[0.4]])[0]
     assert model.set_params(high=2.0).value([[0.4]])[0] == before, "what is set later is for the next fit"
-    with pytest.raises(DataError, match="not fitted"):
+    with pytest.raises(NotFittedError, match="not fitted"):
         RiskSurface().value([[0.1]])
 
 
@@ -249,6 +261,8 @@ def failing(how):
             return found
         if how == "raises":
             raise ValueError(str(X[one]))
+        if how == "leaves":
+            raise SystemExit(3)
         if how == "another shape":
             return found[~one]
         if how == "in place":
@@ -262,7 +276,7 @@ def failing(how):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("how", ["raises", "another shape", "in place", "complex", "text", "none"])
+@pytest.mark.parametrize("how", ["raises", "leaves", "another shape", "in place", "complex", "text", "none"])
 def test_a_loss_that_fails_for_one_record_does_so_in_silence_and_for_that_record_alone(how):
     X = rng.random((200, 1))
     statistic = LossCells(CustomLoss(failing(how), 0.0, 1.0), 1, 0.0, 1.0, 3)
@@ -275,6 +289,20 @@ def test_a_loss_that_fails_for_one_record_does_so_in_silence_and_for_that_record
     assert np.isfinite(fitted(np.tile(X, (10, 1)), loss=statistic.loss).coef_).all()
 
 
+def test_what_a_loss_says_of_a_record_is_not_heard(capsys):
+    @tagged("talkative")
+    def talkative(w, X):
+        if (X > 0.95).any():  # one record is enough, and no made-up one is so large
+            warnings.warn("a large one", stacklevel=1)
+            print("a large one")
+        return ((X - w) ** 2).sum(axis=1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted(np.linspace(0, 1, 2000)[:, None], loss=CustomLoss(talkative, 0.0, 1.0))
+    assert not any(capsys.readouterr())
+
+
 def test_a_loss_that_looks_at_other_records_is_refused():
     @tagged("centred")
     def centred(w, X):
@@ -282,3 +310,45 @@ def test_a_loss_that_looks_at_other_records_is_refused():
 
     with pytest.raises(DataError, match="number of its own"):
         fitted(rng.random((2000, 1)), loss=CustomLoss(centred, 0.0, 1.0))
+
+
+def test_published_reports_have_more_noise_and_say_so():
+    """All of them are unbiased; splitting epsilon over the cells costs more than any other."""
+    own = np.random.default_rng(7)
+    X, found = np.clip(own.normal(0.3, 0.1, (60_000, 1)), 0, 1), {}
+    truth = fitted(X, epsilon=30.0, degree=3, order=1).surface_
+    for reporter in ("one-bit", CodingSurface(n_strings=32), "transform", "split"):
+        model = fitted(X, reporter=reporter, epsilon=2.0, degree=3, order=1)
+        assert np.abs(model.surface_ - truth).max() < 5 * model.cell_std_ + 0.02
+        found[reporter if isinstance(reporter, str) else reporter.name] = model.cell_std_
+    assert found["one-bit"] < found["coding"] < found["transform"]
+    few, many = (RiskSurface(low=0.0, high=1.0, reporter="split", degree=k).decided(10**6, 2) for k in (2, 4))
+    assert many.expected_error(None) / few.expected_error(None) == pytest.approx(25 / 9, rel=0.01)
+
+
+def test_means_over_balls_are_those_of_the_polynomial():
+    own = np.random.default_rng(8)
+    coefficients = own.normal(size=(5, 4))
+    averaged = averaged_bernstein(coefficients, 0.1)
+    at = np.array([[0.5, 0.5], [0.2, 0.7]])
+    around = own.normal(size=(40_000, 2))
+    around *= (0.1 * np.sqrt(own.random(40_000)) / np.linalg.norm(around, axis=1))[:, None]
+    for point in at:
+        exact = bernstein_value(coefficients, point + around)
+        assert abs(bernstein_value(averaged, point[None])[0] - exact.mean()) < 0.005
+    assert np.abs(averaged - coefficients).max() > 0.04
+    np.testing.assert_allclose(averaged_bernstein(coefficients, 0.0), coefficients, atol=1e-9)
+
+
+def test_convex_losses_may_be_minimised_with_the_penalty_of_the_source():
+    own = np.random.default_rng(9)
+    X = own.normal(size=(50_000, 2)) / 3
+    y = own.random(50_000) < 1 / (1 + np.exp(-X @ [1.0, -0.7]))
+    options = {"loss": "logistic", "low": -2.0, "high": 2.0, "epsilon": 4.0}
+    plain, penalised, smooth = (
+        fitted(X, y, **options, **more) for more in ({}, {"ridge": "population"}, {"smoothing": 0.5})
+    )
+    assert np.linalg.norm(penalised.coef_) < np.linalg.norm(plain.coef_)
+    assert fitted(X, y, **options, ridge=50_000 ** (-1 / 12)).coef_.tolist() == penalised.coef_.tolist()
+    assert (plain.surface_ == smooth.surface_).all() and (plain.coef_ != smooth.coef_).any()
+    assert smooth.coef_[0] > 0.3 > -0.2 > smooth.coef_[1]

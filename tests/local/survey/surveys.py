@@ -6,11 +6,12 @@ import numpy as np
 
 from dpdist.local.randomisers.coordinates import SampleCoordinates
 from dpdist.local.randomisers.frequency import KRR, OLH, OUE, SUE, Hadamard, SubsetSelection
+from dpdist.local.randomisers.products import LaplaceProducts
 from dpdist.local.randomisers.scalars import GaussianScalar, Hybrid, LaplaceScalar, OneBit, Piecewise
 from dpdist.local.randomisers.vectors import GaussianVector, Hemisphere, PrivUnit, PrivUnitG
 from dpdist.local.statistics.bounded_values import Ball, Box
 from dpdist.local.statistics.categories import Category
-from dpdist.local.statistics.second_moments import JointStatistics
+from dpdist.local.statistics.second_moments import JointStatistics, Products
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.local.survey.questionnaire import Survey
 
@@ -30,6 +31,8 @@ PROTOCOLS = {
     "joint-statistics": LocalProtocol(
         JointStatistics(2, row_norm=1.0, label_bound=1.0, share=0.5), PrivUnit(5, epsilon=1.0)
     ),
+    "products": LocalProtocol(Products(3, row_norm=1.0), PrivUnit(6, epsilon=1.0)),
+    "laplace-products": LocalProtocol(Products(3, row_norm=1.0), LaplaceProducts(6, epsilon=1.0)),
 }
 
 SURVEYS = {name: Survey(protocol) for name, protocol in PROTOCOLS.items()}

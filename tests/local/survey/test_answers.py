@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dpdist import local
-from dpdist.local import Survey
+from dpdist.errors import DataError
+from dpdist.local import LinearSVC, Survey
 from dpdist.local.linear.glm_public import Standardised
 from dpdist.local.randomisers.vectors import best_vector
 from dpdist.local.statistics.feature_maps import Mapped
@@ -23,6 +24,7 @@ QUESTIONS = {
     "levels": local.Marginals(order=2, levels=[2, 3, 5], epsilon=1.0).protocol(10_000, 3),
     "cosines": local.DensityQueries(0.0, 1.0, epsilon=1.0).protocol(10_000, 3),
     "losses": local.RiskSurface("logistic", low=0.0, high=1.0, epsilon=1.0).protocol(10_000, 3),
+    "products": local.SecondMoment(row_norm=2.0, epsilon=1.0).protocol(10_000, 3),
     "public rows": LocalProtocol(Mapped(STANDARDISED, LabelledRow(2, 1.0, 1.0)), best_vector(2, 1.0)),
 }
 
@@ -35,3 +37,16 @@ def test_a_device_reports_about_the_columns_of_a_record(name):
     values = survey.protocol.statistic.values(rows)
     assert np.abs(values[0]).max() > 0 and (values[1] == 0).all()
     assert len(survey.protocol.randomise(rows, SystemDraws())) == 2
+
+
+def test_classes_are_answered_by_their_names():
+    """As numbers 0 and 1 they would be taken for labels of that size: half of what is reported would be 0."""
+    protocol = LinearSVC(classes=[0, 1], radius=1.0, row_norm=1.0, epsilon=1.0).protocol(1000, 2)
+    survey = Survey(protocol, labels=("0", "1"))
+    assert Survey.from_json(survey.to_json()) == survey and survey.fingerprint != Survey(protocol).fingerprint
+    records = [{"X": [1, 0], "y": y} for y in (0, 1, 1.0, "1", "0", 2, None, -1, [1], float("nan"), True)]
+    found = rows_of(survey, records)["y"]
+    np.testing.assert_array_equal(found, [-1, 1, 1, 1, -1, *[np.nan] * 6])
+    np.testing.assert_array_equal(rows_of(Survey(protocol), records)["y"][:4], [0, 1, 1, np.nan])
+    with pytest.raises(DataError, match="labels must be 2 different names, got 3"):
+        Survey(protocol, labels=("0", "1", "2"))

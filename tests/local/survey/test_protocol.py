@@ -118,6 +118,20 @@ def test_an_exact_sum_never_leaves_as_a_report():
             coordinator.release(Reports(BIT), plan["noise"])
 
 
+def test_users_of_two_ranges_never_share_their_noise():
+    """Ranges that begin within a block of users drew from its start: of 3000 users with one answer, 900 reports."""
+    data = Dataset.from_arrays(X=numbers(3000), partition_rows=700)
+    query = Reports(BIT)
+    for align, refused in ((1, True), (query.block_rows // 2, True), (query.block_rows, False)):
+        with Coordinator(data, Budget(1.0), arrays={"X": np.asarray}, align=align) as coordinator:
+            item = coordinator.plan([Item("reports", Reported(BIT.cost))])["reports"]
+            if not refused:
+                coordinator.release(query, item)
+                continue
+            with pytest.raises(BudgetError, match=f"use Coordinator\\(align={query.block_rows}\\)"):
+                coordinator.release(query, item)
+
+
 def test_parts_that_do_not_fit_are_refused():
     with pytest.raises(BudgetError, match="ball of size 3"):
         LocalProtocol(Box(3), PrivUnit(3, 1.0))

@@ -6,13 +6,14 @@ import itertools
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
-from dpdist import Ledger
+from dpdist import Dataset, Ledger
 from dpdist.errors import BudgetError, DataError
 from dpdist.local import LocalProtocol, Marginals, Survey, aggregate, encode, write_reports
 from dpdist.local.randomisers.coordinates import SampleCoordinates
 from dpdist.local.statistics.bit_sets import BitSets, Conjunctions, Parities, bit_sets, n_bit_sets, parity_tickets
-from dpdist.local.tables.table_methods import METHODS, Levels
+from dpdist.local.tables.table_methods import METHODS, ChebyshevTables, Levels
 from dpdist.method import Public
 from dpdist.privacy.budget import Budget
 from dpdist.privacy.randomness.draws import StreamDraws
@@ -95,6 +96,19 @@ def test_bits_may_be_stored_in_any_type(dtype):
     np.testing.assert_array_equal(
         Parities((2,) * 4, 2).values({"X": X.astype(dtype)}), Parities((2,) * 4, 2).values({"X": X.astype(float)})
     )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kept"),
+    [("?", "?"), ("u1", "u1"), ("i1", "i1"), ("i8", "f8"), (">f4", "f8"), ("f4", "f4")],
+)
+def test_users_whose_values_fill_a_byte_are_kept_in_one(dtype, kept):
+    """Rows that stay in memory are counted by what is stored."""
+    X, options = records((2, 2, 2), 2000), {"epsilon": 1.0, "ledger": Ledger(":memory:"), "random_state": 5}
+    model = Marginals(2, **options)
+    dataset = Dataset.from_arrays(X=X.astype(dtype))
+    assert model._prepare(dataset.arrays)["X"](X.astype(dtype)).dtype == kept
+    np.testing.assert_array_equal(model.fit(dataset).estimates_, Marginals(2, **options).fit(X).estimates_)
 
 
 def test_sixty_four_bits_are_a_word():
@@ -220,8 +234,6 @@ def test_reports_do_not_depend_on_chunks_and_are_those_of_devices():
     X = records((2, 3, 2), 10_000)
     results = []
     for partition in (10_000, 700):
-        from dpdist import Dataset
-
         dataset = Dataset.from_arrays(X=X, partition_rows=partition, row_order="arrival")
         model = Marginals(2, levels=(2, 3, 2), epsilon=1.0, ledger=Ledger(":memory:"), random_state=3)
         results.append(model.fit(dataset).estimates_)
@@ -260,12 +272,14 @@ def test_devices_answer_a_published_question(tmp_path):
     ({"delta": 1e-6, "method": "fourier"}, BudgetError, "pure guarantee"),
     ({"epsilon": 0.0}, BudgetError, "epsilon"),
     ({"fidelity": "sum"}, BudgetError, "exact law of the sum"),
-    ({"order": 6, "levels": [8] * 6}, BudgetError, "users are too few|order=2 is possible"),
+    ({"order": 6, "levels": [8] * 6}, BudgetError, "6000 users are too few for 262143 sets of bits: .*fewer columns"),
+    ({"order": 3}, BudgetError, "6000 .* 41 sets of bits: at least 200 for each are needed; order=2 fits, or 13600"),
+    ({"order": 3, "method": ChebyshevTables(degree=3)}, BudgetError, "41 sets of bits: .*; degree=2 fits, or 8200 us"),
 ])  # fmt: skip
 def test_wrong_parameters_are_refused_before_anything_is_charged(parameters, error, says):
     ledger = Ledger(":memory:")
     with pytest.raises(error, match=says):
-        Marginals(**{"order": 2, "epsilon": 1.0, "ledger": ledger, **parameters}).fit(np.zeros((5000, 6)))
+        Marginals(**{"order": 2, "epsilon": 1.0, "ledger": ledger, **parameters}).fit(np.zeros((6000, 6)))
     assert ledger.accounts() == []
 
 
@@ -276,7 +290,7 @@ def test_too_many_sets_names_the_order_that_fits():
 
 @pytest.mark.parametrize("columns", [[0, 1, 2], [0, 0], [], [6], [-1], ["age"], [0.5], 0, None, [True], "ab"])
 def test_tables_of_other_columns_are_refused(columns):
-    model = Marginals(2, epsilon=5.0, ledger=Ledger(":memory:"), random_state=0).fit(records((2,) * 6, 2000))
+    model = Marginals(2, epsilon=5.0, ledger=Ledger(":memory:"), random_state=0).fit(records((2,) * 6, 6000))
     with pytest.raises(DataError, match="columns must be 1 to 2 different columns"):
         model.marginal(columns)
 
@@ -294,7 +308,7 @@ def test_queries_agree_with_each_other_and_wrong_patterns_are_refused():
     np.testing.assert_array_equal(model.set_params(order=1).marginal([0, 1]), table)
     with pytest.raises(DataError, match="pattern"):
         model.conjunction([0, 1], 1)
-    with pytest.raises(DataError, match="not fitted"):
+    with pytest.raises(NotFittedError, match="not fitted"):
         Marginals().marginal([0])
 
 

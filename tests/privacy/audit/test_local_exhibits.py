@@ -6,7 +6,10 @@ import pytest
 
 from tests.privacy.exhibits.table import EXHIBITS, audit
 
-LOCAL = ("local-bernstein-1bit", "ldp-vec-gauss", "l1-mean-proj")
+LOCAL = (
+    "local-bernstein-1bit", "local-bernstein-genprot", "smooth-query-trig", "kway-cheb", "ldp-vec-gauss",
+    "l1-mean-proj",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("exhibit", [e for e in EXHIBITS if e.id in LOCAL], ids=lambda e: e.id)

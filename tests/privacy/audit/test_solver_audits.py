@@ -7,22 +7,24 @@ which is also the false-alarm rate of each audit that must pass.
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 
-from dpdist import Dataset, Ledger, LinearRegression
-from dpdist.central import ClipNorm, GradientDescent, RobustNewton, Sample
+from dpdist import Dataset, Ledger, LinearRegression, Minimizer
+from dpdist.central import ClipNorm, GradientDescent, PreconditionedGradient, RobustNewton, Sample, SubspaceNewton
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.sampling import Batch
 from dpdist.errors import Forgotten
+from dpdist.estimators.outlook import nobody_asks
+from dpdist.kernels.moments import unpack_symmetric
 from dpdist.losses import Huber
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.audit.two_point import audit_two_point
 from dpdist.privacy.ledger.journal import RunJournal
 from dpdist.privacy.mechanisms import additive as mechanisms
+from dpdist.queries.direction_sums import DirectionHessianSum
 from dpdist.queries.gradient_sums import GradientSum
+from dpdist.queries.moment_sums import SecondMomentSum
 from dpdist.queries.scaled_rows import ScaledGradientSum, ScaledMomentSum
 from tests.central.linear.objects import objects
 
@@ -39,8 +41,7 @@ SOLVERS = {
 
 def transcript(label: float, **options) -> float:
     """Fit to the single row (1, label) and add up everything that was released."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # delta is large here on purpose: it makes mu large and faults visible
+    with nobody_asks():  # delta is large here on purpose: it makes mu large and faults visible
         model = LinearRegression(
             gradient=ClipNorm(1.0), row_norm=1.0, fit_intercept=False, cluster="threads",
             **objects(**{"epsilon": EPSILON, "delta": DELTA, "n_rounds": 3, "step_size": 0.1, **options}),
@@ -80,8 +81,7 @@ def retried(label: float) -> float:
     dataset = Dataset.from_arrays(X=np.ones((1, 1)), y=np.array([label]))
     values = []
     for _ in range(N_RETRIES):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with nobody_asks():
             model = LinearRegression(
                 solver=GradientDescent(n_rounds=1, step_size=0.1), gradient=ClipNorm(1.0), row_norm=1.0,
                 fit_intercept=False, cluster="threads", epsilon=EPSILON, delta=DELTA, ledger=ledger, run_id="run",
@@ -119,13 +119,12 @@ def test_a_batch_that_holds_everybody_is_caught(monkeypatch):
 
 def robust(row: np.ndarray, label: float) -> float:
     """Fit to a single row on scaled rows: what all of it says of the first axis against the second."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with nobody_asks():
         model = LinearRegression(
             solver=RobustNewton(1), loss=Huber(1.0), second_moment=1.0, fit_intercept=False, cluster="threads",
             epsilon=2 * EPSILON, delta=DELTA,
         ).fit(row[None], np.array([label]))  # fmt: skip
-    _, moment, gradient = model.releases_
+    _, moment, gradient, _ = model.releases_  # before and after them, counts of residuals
     values = (moment.value[0] - moment.value[2]) * moment.sensitivity, -gradient.value.sum() * gradient.sensitivity / 2
     return float(values[0] / moment.noise_std**2 + values[1] / gradient.noise_std**2)
 
@@ -146,6 +145,58 @@ def test_rows_that_are_not_scaled_down_are_caught(kind, monkeypatch):
     summarise = kind.summarise
     monkeypatch.setattr(kind, "summarise", lambda self, *rest: 10 * summarise(self, *rest))
     assert audit_robust() > 1
+
+
+def with_curvature(row: np.ndarray, label: float, solver: str) -> float:
+    """Fit to a single row with a matrix of curvature: the likelihood of the first axis against the second."""
+    with nobody_asks():
+        model = Minimizer(
+            "logistic", solver=SOLVERS_WITH_CURVATURE[solver], row_norm=1.0, fit_intercept=False, cluster="threads",
+            epsilon=2 * EPSILON, delta=DELTA,
+        ).fit(row[None], np.array([label]))  # fmt: skip
+    found = {release.name.split()[0]: release for release in model.releases_}
+    matrix, gradient = found["hessian" if "hessian" in found else "second"], found["gradient"]
+    first, second = np.eye(2)
+    if "hessian" in found:  # along the released gradient, and what is left of the row's length
+        first, second = (np.array([c, np.sqrt(1 - c * c)]) for c in gradient.value / np.linalg.norm(gradient.value))
+    apart = np.outer(first, first) - np.outer(second, second)
+    seen = float(np.sum(apart * unpack_symmetric(matrix.value))) * matrix.sensitivity / np.sqrt(2)
+    return seen / matrix.noise_std**2 - float(gradient.value.sum()) * gradient.sensitivity / 2 / gradient.noise_std**2
+
+
+SOLVERS_WITH_CURVATURE = {
+    "dp-pgd-matrix": PreconditionedGradient(1, start=[-50.0, 50.0]),
+    "dp-newton-subspace": SubspaceNewton(1),
+}
+
+
+def audit_with_curvature(solver: str) -> float:
+    """How many times the claimed mu is found, on rows at their bound, which count most."""
+    first, second = np.eye(2)
+    found = audit_two_point(
+        lambda: with_curvature(first, 1.0, solver), lambda: with_curvature(second, -1.0, solver), 300, DELTA, SURE
+    )
+    return found.mu_lower / gdp_mu(2 * EPSILON, DELTA)
+
+
+@pytest.mark.parametrize("solver", SOLVERS_WITH_CURVATURE)
+def test_a_fit_with_released_curvature_is_as_private_as_claimed(solver):
+    assert 0.1 < audit_with_curvature(solver) <= 1
+
+
+@pytest.mark.parametrize(
+    ("solver", "kind", "times"),
+    [
+        ("dp-pgd-matrix", SecondMomentSum, 10),
+        ("dp-pgd-matrix", GradientSum, 4),
+        ("dp-newton-subspace", DirectionHessianSum, 40),
+        ("dp-newton-subspace", GradientSum, 4),
+    ],
+)
+def test_a_matrix_or_a_gradient_that_is_not_bounded_is_caught(solver, kind, times, monkeypatch):
+    summarise = kind.summarise
+    monkeypatch.setattr(kind, "summarise", lambda self, *rest: times * summarise(self, *rest))
+    assert audit_with_curvature(solver) > 1
 
 
 class Events:

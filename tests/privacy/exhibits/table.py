@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from dpdist.privacy.mechanisms.smooth_sensitivity import SMOOTH_BITS, ArsinhNorm
 from dpdist.privacy.randomness.bits import StreamBits, SystemBits
 from dpdist.privacy.randomness.discrete import rounded_gaussian
 from dpdist.queries.robust_sums import ColumnSum, TrimmedColumnSum
-from tests.privacy.exhibits import convex, local_labels, local_means
+from tests.privacy.exhibits import additive, convex, latent, local_labels, local_means, matrices
 from tests.privacy.exhibits.heavy_tailed import printed_catoni_std, printed_trimmed_scale
 from tests.privacy.exhibits.high_dimensional import peel_with_repeats, printed_lasso_range
 from tests.privacy.exhibits.perturbation import QuotedPerturbation
@@ -228,6 +229,14 @@ def _minimisers(kind: type[ObjectivePerturbation]) -> Run:
 
 EXHIBITS = (
     Exhibit(
+        "gaussian-classical", "textbooks", "a formula for epsilon up to 1 is used beyond", *additive.CLASSICAL,
+        additive.printed_gaussian, additive.our_gaussian,
+    ),
+    Exhibit(
+        "snapping", "textbooks", "noise in floats: a value reaches floats that its neighbour does not", 1.0, 0.0,
+        additive.float_laplace, additive.grid_laplace,
+    ),
+    Exhibit(
         "dp-svrg", "seed 000, Algorithm 3.1.1", "a step reads one row, with the noise of a mean over all", *CONVEX,
         _printed_svrg, _fits(SVRG(n_rounds=2, n_inner=3, batch_rate=0.1, step_size=1.0)),
     ),
@@ -260,6 +269,38 @@ EXHIBITS = (
     Exhibit(
         "obj-pert", "as often quoted", "noise for a row added, where one is replaced", *OBJECTIVE,
         _minimisers(QuotedPerturbation), _minimisers(ObjectivePerturbation),
+    ),
+    Exhibit(
+        "local-bernstein-genprot", "spec 04, section 5", "the sum of the weights changes as well",
+        local_means.CODING, 0.0, local_means.coding(1.0), local_means.coding(0.5),
+    ),
+    Exhibit(
+        "smooth-query-trig", "seed 000, Algorithm 5.1.36", "cosines have the range 2",
+        local_means.BIT, 0.0, local_means.printed_cosines, local_means.our_cosines,
+    ),
+    Exhibit(
+        "kway-cheb", "seed 000, Algorithm 5.1.35", "all of epsilon is spent on every coefficient",
+        2 * local_means.BIT, 0.0, local_means.every_coefficient, local_means.one_coefficient,
+    ),
+    Exhibit(
+        "m2-two-sided-wishart", "seed 000, Theorem 6.3.4", "noise that is never negative rules a neighbour out",
+        1.0, 0.0, partial(matrices.one_sided, 1.0, n=20_000), partial(matrices.two_sided, 1.0, n=20_000),
+    ),
+    Exhibit(
+        "dp-adassp", "diffprivlib 0.6.6, LinearRegression", "squares of columns in [0, 1] get no noise at all",
+        *matrices.SQUARES, partial(matrices.squares_by_one_end, n=20_000), partial(matrices.squares_by_norm, n=20_000),
+    ),
+    Exhibit(
+        "dp-gem-clip", "seed 000, Algorithm 7.2.55", "noise for C, where replacing a row moves a sum by 2 C",
+        *latent.BUDGET, latent.clipped(1.0), latent.clipped(2.0),
+    ),
+    Exhibit(
+        "dp-gem-full", "seed 002, Algorithm 2", "a root is of a part of its sum: epsilon itself is the budget",
+        *latent.BUDGET, latent.truncated(printed=True), latent.truncated(printed=False),
+    ),
+    Exhibit(
+        "dp-gem-split", "seed 002, (23)", "two halves of a truncation are averaged over different rows",
+        *latent.BUDGET, latent.parts(printed=True), latent.parts(printed=False),
     ),
     Exhibit(
         "local-bernstein-1bit", "seed 000, Algorithm 5.1.32", "a bit can rule out the other end of the range",

@@ -76,6 +76,14 @@ def test_no_limit_records_and_does_not_refuse() -> None:
     assert ledger.spent("d").epsilon == 3000
 
 
+def test_a_limit_is_a_budget() -> None:
+    """A number in its place was told as a damaged ledger."""
+    ledger = Ledger(":memory:")
+    with pytest.raises(BudgetError, match=r"such as Budget\(1.0\), got 5.0"):
+        ledger.set_limit("d", 5.0)  # type: ignore[arg-type]
+    assert ledger.limit("d") is None
+
+
 def test_basic_rule_fills_the_limit_exactly_and_not_beyond() -> None:
     ledger = Ledger(":memory:")
     ledger.set_limit("d", Budget(1.0, 1e-6))

@@ -130,13 +130,42 @@ def true_delta(epsilon: float, shift: float, ratio: float, p: int) -> float:
 @pytest.mark.parametrize("p", [1, 3, 30])
 def test_the_noise_is_enough_for_any_move_and_change_of_scale_that_is_allowed(epsilon, delta, p):
     mechanism = CentreOfAttention(delta).at(epsilon)
-    beta, gamma = mechanism.beta(p), mechanism.gamma
+    beta, gamma = mechanism.beta(p), mechanism.gamma(p)
     for step in (-1.0, -0.5, -1e-3, 1e-3, 0.5, 1.0):
         ratio = math.exp(step * beta)
         for moved in (0.0, 0.5, 1.0):
             assert true_delta(epsilon, gamma * moved * min(1.0, ratio), ratio, p) <= delta
-    # with a hundredth of the noise it would not be
-    assert true_delta(epsilon, 100 * gamma, math.exp(beta), p) > delta
+    # with nine tenths of the noise it would not be: there is nothing to spare
+    assert true_delta(epsilon, gamma / 0.9 * math.exp(-beta), math.exp(-beta), p) > delta
+
+
+def test_the_noise_is_a_third_of_that_by_the_printed_condition_and_less():
+    for p in (1, 3, 10, 100):
+        mechanism = CentreOfAttention(1e-6).at(1.0)
+        printed = 1.0 / (5 * math.sqrt(2 * math.log((math.exp(0.5) + 1) / 1e-6)))
+        assert 4.6 < mechanism.gamma(p) / printed < 6.2
+
+
+def worst_pair(centre: int, growth: float):
+    """One of two points a bound apart, and the bound: the farthest that a neighbour can be."""
+    return lambda points, diameter, beta: (centre, (points[1, 0] - points[0, 0]) * math.exp(growth * beta))
+
+
+@pytest.mark.parametrize("growth", [0.0, 1.0])
+def test_the_worst_pair_is_as_private_as_claimed_and_a_fifth_of_the_noise_is_caught(monkeypatch, growth):
+    points, delta = np.array([[0], [RADIUS]]), 1e-3
+
+    def audited():
+        def release(centre, growth):
+            monkeypatch.setattr(module, "attention", worst_pair(centre, growth))
+            return -float(CentreOfAttention(delta).at(1.0).release(points, float(RADIUS), SystemBits())[0])
+
+        return audit_two_point(lambda: release(0, growth), lambda: release(1, 0.0), 1000, delta, SURE)
+
+    assert audited().epsilon_lower <= 1.0
+    gamma = CentreOfAttention.gamma
+    monkeypatch.setattr(CentreOfAttention, "gamma", lambda self, size: 5 * gamma(self, size))
+    assert audited().epsilon_lower > 1.0
 
 
 def two_clusters(n_low: int) -> np.ndarray:
@@ -165,8 +194,8 @@ def test_what_is_released_is_close_where_points_agree_and_on_their_grid():
     mechanism = CentreOfAttention(1e-6).at(1.0)
     values = np.array([mechanism.release(points, 2.0 * RADIUS, SystemBits()) for _ in range(6)], dtype=float)
     assert np.array_equal(values, np.round(values))
-    # the noise has a standard deviation of about 27 * 2 * 1180 = 6.4e4: 12 draws leave this range once in 1e7 times
-    assert 1e4 < np.sqrt(np.mean((values - [5e8, -3e8]) ** 2)) < 2e5
+    # the noise has a standard deviation of about 5.8 * 2 * 1180 = 1.4e4: 12 draws leave this range once in 1e7 times
+    assert 2e3 < np.sqrt(np.mean((values - [5e8, -3e8]) ** 2)) < 4.3e4
 
 
 def test_its_plan_and_its_limits():

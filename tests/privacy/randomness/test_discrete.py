@@ -244,7 +244,7 @@ def test_gaussian_is_rounded_exactly_where_digits_run_out() -> None:
     digits = math.floor(x * 2**64)
     assert discrete._nearest(third, 1, digits, 64)[1] is False
     for word, expected in ((0, 0), (2**64 - 1, 1)):
-        assert discrete._nearest_exactly(third, 1, discrete._Digits(digits), Scripted(word)) == expected
+        assert discrete._nearest_exactly(third, 1, discrete.Digits(digits), Scripted(word)) == expected
 
 
 def test_gaussian_acceptance_is_decided_exactly_at_the_boundary() -> None:
@@ -258,7 +258,7 @@ def test_gaussian_acceptance_is_decided_exactly_at_the_boundary() -> None:
 
     def accept(v: int, *words: int) -> bool:
         source = Scripted(*words)
-        result = discrete._accept_normal(k, discrete._Digits(third), discrete._Digits(v), source)
+        result = discrete._accept_normal(k, discrete.Digits(third), discrete.Digits(v), source)
         assert not source.script
         return result
 

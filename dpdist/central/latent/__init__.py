@@ -1,0 +1,1 @@
+"""Models with something hidden, fitted by private EM algorithms."""

@@ -1,0 +1,1 @@
+"""Second moments, and what is made of them: principal components, covariances and precision matrices."""

@@ -1,0 +1,242 @@
+"""Models with something that nobody saw: the component of a row, the sign of a line, a missing cell.
+
+Each is one object: the weight of the expectation step, the gradient of a row in O(d), the log-likelihood, what bounds
+the gradient's second moment, and whether b and -b are the same model. ``sigma`` is known and public.
+
+Everything is scaled by ``sigma^2``: by Fisher's identity the gradient of an expectation step at its own point,
+``nabla q(b; b)``, is ``sigma^2`` times that of the log-likelihood of what was seen, whatever the model. A sum over rows
+is of *minus* these gradients, like that of a loss. Seed 000, section 7.2, with its corrections: the weight is
+``tanh(a)``, not half of the argument (D6).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpdist.kernels.clip import check_bound
+from dpdist.kernels.coordinate_gradients import coordinate_gradient
+from dpdist.kernels.gradients import glm_gradient
+from dpdist.kernels.truncation import ScalarMap
+from dpdist.losses.loss import Loss
+from dpdist.losses.mixtures import SignedLabels, TwoCentres, TwoLines, log_cosh
+
+Floats = NDArray[np.float64]
+Units = NDArray[np.int64]
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(61)
+"""Of the normal law, for `Latent.information`."""
+
+
+@dataclass(frozen=True)
+class Latent(ABC):
+    """A model of rows, given b.
+
+    Attributes
+    ----------
+    noise_std : float
+        sigma; public.
+    symmetric : bool
+        Whether b and -b are the same model.
+    labelled : bool
+        Whether rows have a label.
+    """
+
+    noise_std: float
+
+    tag: ClassVar[str]
+    symmetric: ClassVar[bool] = True
+    labelled: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_bound(self.noise_std, "noise_std")
+
+    @abstractmethod
+    def weight(self, X: Floats, y: Any, b: Floats) -> Floats:
+        """The expectation step: the mean of the sign of every row, given what was seen of it."""
+
+    @abstractmethod
+    def row_gradients(self, X: Floats, y: Any, b: Floats) -> Floats:
+        """``sigma^2`` times the gradient of the log-likelihood of every row, of shape (n, d)."""
+
+    @abstractmethod
+    def log_likelihood(self, X: Floats, y: Any, b: Floats) -> Floats:
+        """Of every row (of its label given its features, where it has one)."""
+
+    @abstractmethod
+    def maximum(self, X: Floats, y: Any, b: Floats) -> Floats:
+        """The next point of the EM algorithm without privacy."""
+
+    @abstractmethod
+    def second_moment(self, radius: float, entry_bound: float) -> float:
+        """A bound of the mean square of a coordinate of a row's gradient, for ``||b||`` and its entries so bounded.
+
+        It has no factor d (that of seed 000, Lemma 7.2.6, is not needed).
+        """
+
+    @abstractmethod
+    def information(self, radius: float) -> tuple[float, float]:
+        """``sigma^2`` times Fisher's information of a row at ``||b|| = radius``: along b, and across.
+
+        What a step of size 1 takes off an error is this share of it; 1 if nothing were hidden.
+        """
+
+    @abstractmethod
+    def clipped_sum(
+        self, X: NDArray[Any], y: Any, b: Floats, clip_norm: float, grid: float, rows: Units | None
+    ) -> Units:
+        """Exact sum of minus the gradients, each clipped to an l2 norm as it is added, in units of ``grid``."""
+
+    @abstractmethod
+    def mapped_sum(
+        self, X: NDArray[Any], y: Any, b: Floats, bounded: ScalarMap, grid: float, rows: Units | None
+    ) -> Units:
+        """The same with every coordinate mapped by ``bounded``."""
+
+    @abstractmethod
+    def descent(self, X: Floats, y: Any, u: Floats, b: Floats) -> Floats:
+        """Minus the gradients, given ``u = X b``: `row_gradients` for whoever computes u in an order of its own."""
+
+
+@dataclass(frozen=True)
+class TwoComponents(Latent):
+    """Rows ``y = z b + v`` with a fair sign z and ``v ~ N(0, sigma^2 I)``; the rows are X.
+
+    The posterior mean of z is ``tanh(<b, y> / sigma^2)`` and the gradient ``tanh(.) y - b``, so that a step of size 1
+    is one of the EM algorithm.
+
+    >>> model = TwoComponents(1.0)
+    >>> model.row_gradients(np.array([[3.0, 0.0]]), None, np.array([2.0, 1.0])).round(4)
+    array([[ 1., -1.]])
+    """
+
+    tag: ClassVar[str] = "TwoComponents"
+    labelled: ClassVar[bool] = False
+
+    @property
+    def loss(self) -> Loss:
+        """Of the linear predictor; a row adds ``b`` to its gradient beside."""
+        return TwoCentres(self.noise_std)
+
+    def weight(self, X: Floats, y: Any, b: Floats) -> Floats:
+        return np.asarray(np.tanh(X @ b / self.noise_std**2))
+
+    def row_gradients(self, X: Floats, y: Any, b: Floats) -> Floats:
+        return -self.descent(X, y, X @ b, b)
+
+    def descent(self, X: Floats, y: Any, u: Floats, b: Floats) -> Floats:
+        return np.asarray(b - np.tanh(u / self.noise_std**2)[:, None] * X)
+
+    def log_likelihood(self, X: Floats, y: Any, b: Floats) -> Floats:
+        square = self.noise_std**2
+        constant = X.shape[1] / 2 * math.log(2 * math.pi * square)
+        return np.asarray(log_cosh(X @ b / square) - (np.einsum("ij,ij->i", X, X) + b @ b) / (2 * square) - constant)
+
+    def maximum(self, X: Floats, y: Any, b: Floats) -> Floats:
+        return np.asarray(self.weight(X, y, b) @ X / len(X))
+
+    def second_moment(self, radius: float, entry_bound: float) -> float:
+        return (math.hypot(entry_bound, self.noise_std) + entry_bound) ** 2
+
+    def information(self, radius: float) -> tuple[float, float]:
+        ratio = radius / self.noise_std
+        y = ratio + NODES
+        unsure = WEIGHTS / WEIGHTS.sum() / np.cosh(np.clip(ratio * y, -300, 300)) ** 2
+        return float(1 - unsure @ y**2), float(1 - unsure.sum())
+
+    def clipped_sum(
+        self, X: NDArray[Any], y: Any, b: Floats, clip_norm: float, grid: float, rows: Units | None
+    ) -> Units:
+        return glm_gradient(
+            X, np.zeros(len(X)), b, self.loss, row_norm=math.inf, clip_norm=clip_norm, grid=grid, rows=rows, shift=b
+        )
+
+    def mapped_sum(
+        self, X: NDArray[Any], y: Any, b: Floats, bounded: ScalarMap, grid: float, rows: Units | None
+    ) -> Units:
+        return coordinate_gradient(X, np.zeros(len(X)), b, self.loss, bounded, grid=grid, rows=rows, shift=b)
+
+    def mapped_responses(
+        self, X: NDArray[Any], b: Floats, bounded: ScalarMap, grid: float, rows: Units | None
+    ) -> Units:
+        """`mapped_sum` of ``-tanh(.) y`` alone, whose mean is minus the next point of the EM algorithm."""
+        return coordinate_gradient(X, np.zeros(len(X)), b, self.loss, bounded, grid=grid, rows=rows)
+
+
+@dataclass(frozen=True)
+class MixedLines(Latent):
+    """Labels ``y = z <b, x> + v`` with a fair sign z and ``v ~ N(0, sigma^2)``.
+
+    The posterior mean of z is ``tanh(y u / sigma^2)``, ``u = <b, x>``, and the gradient ``x (tanh(.) y - u)``.
+
+    >>> model = MixedLines(1.0)
+    >>> model.row_gradients(np.array([[1.0, 2.0]]), np.array([-3.0]), np.array([1.0, 0.5])).round(2)
+    array([[1., 2.]])
+    """
+
+    tag: ClassVar[str] = "MixedLines"
+
+    @property
+    def loss(self) -> Loss:
+        """Of the linear predictor."""
+        return TwoLines(self.noise_std)
+
+    def weight(self, X: Floats, y: Any, b: Floats) -> Floats:
+        return np.asarray(np.tanh(y * (X @ b) / self.noise_std**2))
+
+    def row_gradients(self, X: Floats, y: Any, b: Floats) -> Floats:
+        return -self.descent(X, y, X @ b, b)
+
+    def descent(self, X: Floats, y: Any, u: Floats, b: Floats) -> Floats:
+        return np.asarray((u - y * np.tanh(y * u / self.noise_std**2))[:, None] * X)
+
+    def log_likelihood(self, X: Floats, y: Any, b: Floats) -> Floats:
+        u, square = X @ b, self.noise_std**2
+        return np.asarray(
+            log_cosh(y * u / square) - (y * y + u * u) / (2 * square) - math.log(2 * math.pi * square) / 2
+        )
+
+    def maximum(self, X: Floats, y: Any, b: Floats) -> Floats:
+        return np.asarray(np.linalg.solve(X.T @ X, X.T @ (self.weight(X, y, b) * y)))
+
+    def second_moment(self, radius: float, entry_bound: float) -> float:
+        return 3 * (math.hypot(radius, self.noise_std) + radius) ** 2
+
+    def information(self, radius: float) -> tuple[float, float]:
+        ratio, law = radius / self.noise_std, np.outer(WEIGHTS, WEIGHTS) / WEIGHTS.sum() ** 2
+        u = ratio * NODES[:, None]
+        y = u + NODES
+        sure = 1 - (y / np.cosh(np.clip(y * u, -300, 300))) ** 2
+        return float(np.sum(law * NODES[:, None] ** 2 * sure)), float(np.sum(law * sure))
+
+    def clipped_sum(
+        self, X: NDArray[Any], y: Any, b: Floats, clip_norm: float, grid: float, rows: Units | None
+    ) -> Units:
+        return glm_gradient(X, y, b, self.loss, row_norm=math.inf, clip_norm=clip_norm, grid=grid, rows=rows)
+
+    def mapped_sum(
+        self, X: NDArray[Any], y: Any, b: Floats, bounded: ScalarMap, grid: float, rows: Units | None
+    ) -> Units:
+        return coordinate_gradient(X, y, b, self.loss, bounded, grid=grid, rows=rows)
+
+    def response_sum(
+        self, X: NDArray[Any], y: Any, b: Floats, row_norm: float, clip_norm: float, grid: float, rows: Units | None
+    ) -> Units:
+        """Exact sum of ``-tanh(.) y x`` of rows of norm ``row_norm`` at most, each clipped to ``clip_norm``."""
+        loss = SignedLabels(self.noise_std)
+        return glm_gradient(X, y, b, loss, row_norm=row_norm, clip_norm=clip_norm, grid=grid, rows=rows)
+
+
+def distance(model: Latent, estimate: ArrayLike, truth: ArrayLike) -> float:
+    """``||estimate - truth||``, over both signs where the model cannot tell them apart.
+
+    >>> distance(TwoComponents(1.0), [-1.0, 0.0], [1.0, 0.0])
+    0.0
+    """
+    estimate, truth = np.asarray(estimate, dtype=np.float64), np.asarray(truth, dtype=np.float64)
+    same = float(np.linalg.norm(estimate - truth))
+    return min(same, float(np.linalg.norm(estimate + truth))) if model.symmetric else same

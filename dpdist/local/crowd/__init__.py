@@ -1,0 +1,1 @@
+"""The truth behind the answers of a crowd, with nobody to trust."""

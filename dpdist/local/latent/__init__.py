@@ -1,0 +1,1 @@
+"""Models with something hidden, where nobody is trusted."""

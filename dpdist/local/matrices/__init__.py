@@ -1,0 +1,1 @@
+"""Second moments and what is made of them, with nobody to trust."""

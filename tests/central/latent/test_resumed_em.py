@@ -1,0 +1,60 @@
+"""A fit that is killed in a round, or between charge and journal, is paid for once and ends where it would have."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from dpdist import Ledger
+
+PROGRAM = """
+import os, sys
+import numpy as np
+from dpdist import Dataset, MixedRegression
+from dpdist.central import ClippedEM
+from dpdist.queries.latent_sums import LatentGradientSum
+from dpdist.privacy.ledger.paid_run import PaidRun
+
+folder, dies = sys.argv[1:]
+asked = []
+def watched(self, *args):
+    asked.append(1)
+    if dies == "in a round" and len(asked) == 3:
+        os.kill(os.getpid(), 9)
+    return explore(self, *args)
+explore, LatentGradientSum.explore = LatentGradientSum.explore, watched
+if dies == "before the journal":
+    PaidRun.commit = lambda *args, **kwargs: os.kill(os.getpid(), 9)
+rng = np.random.default_rng(0)
+X = rng.normal(size=(2000, 3))
+y = rng.choice([-1.0, 1.0], 2000) * (X @ [2.0, -1.0, 0.0]) + rng.normal(size=2000)
+data = Dataset.from_arrays(X=X, y=y, account="killed", dataset_id="killed")
+model = MixedRegression(
+    ClippedEM(4), noise_std=1.0, radius=3.0, init="spectral", epsilon=1.0, delta=1e-6, cluster="threads",
+    ledger=folder + "/ledger.sqlite", run_id="one",
+).fit(data)
+np.savez(folder + "/found.npz", coef=model.coef_, asked=len(asked), path=model.history_)
+"""
+
+
+@pytest.mark.parametrize("dies", ["in a round", "before the journal"])
+def test_a_killed_fit_goes_on_under_its_charge(dies, tmp_path):
+    def run(dies: str) -> int:
+        command = [sys.executable, "-c", PROGRAM, str(tmp_path), dies]
+        return subprocess.run(command, check=False, capture_output=True, timeout=300).returncode
+
+    assert run(dies) == -9 and not (tmp_path / "found.npz").exists()
+    assert run("no") == 0
+    first = dict(np.load(tmp_path / "found.npz"))
+    assert first["asked"] == (2 if dies == "in a round" else 4), "what was released is not asked again"
+    assert run("no") == 0
+    again = dict(np.load(tmp_path / "found.npz"))
+    assert again["asked"] == 0 and all(np.array_equal(first[name], again[name]) for name in ("coef", "path"))
+    with closing(Ledger.existing(tmp_path / "ledger.sqlite")) as ledger:
+        (account,) = ledger.accounts()
+        (charged,) = ledger.history(account)
+        assert len(charged.releases) == 6 and charged.run_id == "one"

@@ -1,0 +1,286 @@
+"""How sure an answer is: what users see, what is refused, and that intervals cover what they say."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, Mean, SampleAndAggregate
+from dpdist.central import ClipLabel
+from dpdist.data.ingestion import ingest
+from dpdist.errors import BudgetError, NoIntervals
+from dpdist.estimators.estimator import planned
+from dpdist.estimators.inference import record_of
+from tests.estimators.coverage import CASES, covered, fits
+from tests.estimators.quick_oracle import quick_fit
+
+N = 20_000
+
+
+def rows(n=N, d=3, seed=0):
+    return np.random.default_rng(seed).uniform(-1, 1, (n, d)) / np.sqrt(d)
+
+
+def logistic(seed=0, **changed):
+    X, rng = rows(seed=seed), np.random.default_rng(seed)
+    y = np.where(X @ [3.0, -2.0, 0.0] + 0.5 + rng.logistic(size=N) > 0, "yes", "no")
+    model = LogisticRegression(classes=["no", "yes"], row_norm=1.0, epsilon=1.0, delta=1e-6, random_state=seed)
+    return model.set_params(**changed).fit(X, y)
+
+
+def linear(seed=0, **changed):
+    X, rng = rows(seed=seed), np.random.default_rng(seed)
+    y = X @ [0.5, -0.2, 0.0] + 0.1 + 0.1 * rng.normal(size=N)
+    model = LinearRegression(gradient=ClipLabel(1.0), row_norm=1.0, epsilon=1.0, delta=1e-6, random_state=seed)
+    return model.set_params(**changed).fit(X, y)
+
+
+def test_intervals_are_symmetric_about_the_coefficients_and_as_wide_as_their_level_asks():
+    for model in (logistic(), linear()):
+        errors, intervals = model.standard_errors_, model.confidence_intervals()
+        assert errors.shape == model.coef_.shape and intervals.shape == (*model.coef_.shape, 2)
+        np.testing.assert_allclose(intervals.mean(axis=-1), model.coef_)
+        np.testing.assert_allclose(np.ptp(intervals, axis=-1), 2 * 1.959964 * errors, rtol=1e-6)
+        np.testing.assert_allclose(np.ptp(model.confidence_intervals(0.5), axis=-1), 2 * 0.67449 * errors, rtol=1e-4)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_intervals_of_rare_events_contain_the_mean_though_their_residuals_are_cut(seed):
+    """Cut residuals of 5 % ones have another mean: the intercept was 35 standard errors too low, and more with rows."""
+    X, rng = rows(200_000, seed=seed), np.random.default_rng(seed)
+    y = X @ [0.5, -0.2, 0.0] + (rng.random(len(X)) < 0.05)
+    model = LinearRegression(gradient=ClipLabel(2.0), row_norm=1.0, epsilon=1.0, delta=1e-6, random_state=seed)
+    last = model.fit(X, y).summary().rows[-1]
+    assert last["name"] == "intercept" and abs(last["coefficient"] - 0.05) < 5 * last["standard_error"] < 0.02
+
+
+def test_a_summary_reads_like_one_of_statsmodels():
+    found = logistic().summary()
+    assert [row["name"] for row in found.rows] == ["x0", "x1", "x2", "intercept"]
+    first, text = found.rows[0], str(found)
+    assert first["z"] == pytest.approx(first["coefficient"] / first["standard_error"])
+    assert first["p"] < 1e-6 < found.rows[2]["p"] and 0 < first["noise_share"] < 1
+    assert first["low"] < first["coefficient"] < first["high"]
+    for word in ("coefficient", "standard error", "2.5 %", "97.5 %", "noise", "intercept"):
+        assert word in text
+    assert "<table>" in found._repr_html_() and "x0" in found._repr_html_()
+
+
+def test_several_classes_have_a_line_each():
+    X, rng = rows(60_000), np.random.default_rng(1)
+    scores = X @ np.array([[3.0, 0, -3], [0, 3, -3], [0, 0, 0]]) + rng.gumbel(size=(len(X), 3))
+    model = LogisticRegression(classes=["a", "b", "c"], row_norm=1.0, epsilon=4.0, delta=1e-6, random_state=0)
+    model.fit(X, np.array(["a", "b", "c"])[scores.argmax(axis=1)])
+    assert model.standard_errors_.shape == (3, 3)
+    assert [row["name"] for row in model.summary().rows][:5] == ["a: x0", "a: x1", "a: x2", "a: intercept", "b: x0"]
+
+
+def test_names_of_a_frame_are_those_of_the_table():
+    pandas = pytest.importorskip("pandas")
+    X = rows()
+    model = LogisticRegression(classes=[0, 1], row_norm=1.0, epsilon=1.0, delta=1e-6, random_state=0)
+    model.fit(pandas.DataFrame(X, columns=["age", "dose", "site"]), (X[:, 0] > 0).astype(int))
+    assert [row["name"] for row in model.summary().rows] == ["age", "dose", "site", "intercept"]
+
+
+def test_columns_of_a_dataset_name_the_rows_and_a_notebook_shows_them(tmp_path):
+    X = rows(3000)
+    labels = (X[:, 0] + 0.3 * np.random.default_rng(0).logistic(size=3000) > 0).astype(int)
+    table = np.column_stack([X, labels])
+    np.savetxt(tmp_path / "d.csv", table, delimiter=",", header="age,dose,site,ill", comments="")
+    features = ["age", "dose", "site"]
+    ingest(tmp_path / "d.csv", tmp_path / "d.zarr", features=features, label="ill")
+    data = Dataset.open(tmp_path / "d.zarr")
+    model = LogisticRegression(classes=[0, 1], row_norm=1.0, epsilon=50.0, delta=1e-6, random_state=0)
+    model.set_params(ledger=Ledger(tmp_path / "ledger"))
+    names = [row["name"] for row in model.fit(data).summary().rows]
+    assert names == ["age", "dose", "site", "intercept"] and "standard errors and intervals" in model._repr_html_()
+    record = record_of(model)
+    assert json.loads(json.dumps(record)) == record and record["rows"][0]["name"] == "age"
+    assert "no Hessian" in record_of(model.set_params(solver="gradient").fit(X, labels))["none"]
+
+
+def test_hypotheses_about_sums_of_coefficients():
+    model = linear()
+    wrong, right = model.wald_test([1, 0, 0]), model.wald_test([[1, 0, 0], [0, 1, 0]], [0.5, -0.2])
+    assert wrong.p_value < 1e-6 and wrong.degrees_of_freedom == 1
+    assert right.p_value > 1e-3 and right.degrees_of_freedom == 2
+    one = model.wald_test([[1, 0, 0]])
+    assert one.statistic == pytest.approx((model.coef_[0] / model.standard_errors_[0]) ** 2)
+    with_intercept = model.wald_test([0, 0, 0, 1], [0.1])
+    assert with_intercept.difference[0] == pytest.approx(model.intercept_ - 0.1) and "chi-squared" in str(one)
+
+
+def test_two_samples_are_compared_parameter_by_parameter():
+    one, other = logistic(0), logistic(1)
+    assert one.two_sample_test(other).p_value > 1e-3
+    flipped = LogisticRegression(classes=["yes", "no"], row_norm=1.0, epsilon=1.0, delta=1e-6, random_state=2)
+    X, rng = rows(seed=5), np.random.default_rng(5)
+    flipped.fit(X, np.where(X @ [3.0, -2.0, 0.0] + rng.logistic(size=N) > 0, "yes", "no"))
+    assert one.two_sample_test(flipped).p_value < 1e-6
+    with pytest.raises(BudgetError, match="parameter by parameter: one has 3"):
+        one.two_sample_test(quick_fit(LinearRegression(gradient=ClipLabel(1.0), row_norm=1.0, delta=1e-6),
+                                      rows(d=2), rows(d=1)[:, 0], np.random.default_rng(0)))  # fmt: skip
+
+
+@pytest.mark.parametrize("level", [0, 1, -0.1, 95, float("nan"), "0.95", True, None])
+def test_levels_that_no_interval_has_are_refused(level):
+    model = linear()
+    for ask in (model.confidence_intervals, model.summary):
+        with pytest.raises(BudgetError, match=r"level must be a number between 0 and 1, such as 0.95, got"):
+            ask(level)
+
+
+@pytest.mark.parametrize(
+    ("R", "r", "says"),
+    [
+        ([1, 0], None, r"3 columns, one for every coefficient, or 4 with the intercept; got shape \(2,\)"),
+        ([[[1, 0, 0]]], None, "R must have one row"),
+        ("abc", None, "R must have one row"),
+        ([], None, "R must have one row"),
+        ([0, 0, 0], None, "not all 0"),
+        ([1, 0, float("nan")], None, "finite"),
+        ([1, 0, 0], [1, 2], r"r must be 1 finite numbers, one for every row of R, got shape \(2,\)"),
+        ([1, 0, 0], float("inf"), "r must be 1 finite"),
+    ],
+)
+def test_hypotheses_of_the_wrong_shape_are_refused(R, r, says):
+    with pytest.raises(BudgetError, match=says):
+        linear().wald_test(R, r)
+
+
+def test_where_no_interval_is_valid_the_attribute_says_why_and_what_would_be():
+    model = LogisticRegression(classes=[0, 1], row_norm=1.0, delta=1e-6)
+    with pytest.raises(NotFittedError):
+        model.standard_errors_  # noqa: B018
+    shrunk = logistic(epsilon=0.01)
+    assert not hasattr(shrunk, "standard_errors_")
+    with pytest.raises(NoIntervals, match=r"left where the fit began.*With more rows, a larger epsilon or fewer"):
+        shrunk.confidence_intervals()
+    with pytest.raises(NoIntervals, match=r"the penalty pulls a coefficient by .* With a smaller alpha, or alpha=0"):
+        linear(alpha=0.05).summary()
+    with pytest.raises(NoIntervals, match=r"no Hessian at its solution.*solver='newton'"):
+        logistic(solver="gradient").wald_test([1, 0, 0])
+
+
+def test_answers_of_other_kinds_say_what_would_have_intervals():
+    X, rng = rows(4000), np.random.default_rng(0)
+    y = X @ [0.5, -0.2, 0.0] + 0.1 * rng.normal(size=4000)
+    known = {"epsilon": 1.0, "delta": 1e-6, "random_state": 0}
+    for model, says in (
+        (SampleAndAggregate(combine="attention", radius=2.0, **known), "by how much blocks differ is not released"),
+        (SampleAndAggregate(radius=2.0, alpha=1.0, **known), "by how much least squares with a penalty is biased"),
+        (SampleAndAggregate(radius=2.0, **known), "100 blocks are too few to tell by how much they differ"),
+        (Mean("trim", second_moment=1.0, **known), "Of method='truncate'"),
+        (Mean(n_nonzero=2, second_moment=1.0, **known), "Without n_nonzero"),
+        (Mean("clip", **known).set_params(method__scale=1.0), "pass second_moment"),
+    ):
+        with pytest.raises(NoIntervals, match=says):
+            model.fit(X, y).standard_errors_  # noqa: B018
+    with pytest.raises(NoIntervals, match=r"second_moment=0\.9 is less than the square of the mean"):
+        Mean(second_moment=0.9, **known).fit(X + 1.5).summary()
+
+
+def test_rows_of_one_owner_are_not_taken_for_independent():
+    X = rows(4000)
+    data = Dataset.from_arrays(X=X, y=(X[:, 0] > 0).astype(int), unit="patient", max_rows_per_unit=2, grouped=True)
+    model = LogisticRegression(classes=[0, 1], row_norm=1.0, epsilon=9.0, delta=1e-6, solver="newton", random_state=0)
+    with pytest.raises(NoIntervals, match="rows of one patient may be alike"):
+        model.fit(data).summary()
+
+
+def test_a_fit_anew_forgets_the_errors_of_the_former_one():
+    model = logistic()
+    before = model.standard_errors_
+    assert not np.array_equal(model.set_params(random_state=9).fit(rows(), np.full(N, "no")).coef_, before)
+    model.set_params(solver="gradient").fit(rows(), np.full(N, "no"))
+    assert not hasattr(model, "standard_errors_")
+
+
+def test_a_quick_fit_is_a_fit():
+    """Same law: the harness of coverage leaves out the engine and nothing else."""
+    X, rng = rows(2000), np.random.default_rng(0)
+    y = (X[:, 0] + 0.3 * rng.logistic(size=2000) > 0).astype(int)
+    model = LogisticRegression(classes=[0, 1], row_norm=1.0, epsilon=2000.0, delta=1e-6, random_state=0)
+    true = model.fit(X, y)
+    coef, errors = true.coef_.copy(), true.standard_errors_.copy()
+    quick = quick_fit(model, X, y, rng)  # hardly any noise: the sums are the same
+    np.testing.assert_allclose(quick.coef_, coef, atol=0.1)
+    np.testing.assert_allclose(quick.standard_errors_, errors, rtol=0.02)
+
+
+@pytest.mark.parametrize("case", [name for name, case in CASES.items() if case.quick])
+def test_intervals_cover_what_they_say(case):
+    """Seeds are fixed; over fresh ones the counts of 40 fits with 11 intervals would fail with less than 1e-6 (z = 5).
+
+    The control leaves the noise of privacy out of the standard error, and misses far more often.
+    """
+    found = covered(fits(CASES[case], 40, seed=7))
+    assert abs(found.share - 0.95) < 0.06, found
+    assert found.without_noise < found.share - CASES[case].least_gap, found
+
+
+@pytest.mark.parametrize(
+    ("case", "most"),
+    [
+        ("logistic, 0/1 columns, 2e4, eps 1", 1.5),
+        pytest.param(
+            "squared, independent, 2e4, eps 1",
+            1.3,
+            marks=pytest.mark.xfail(strict=True, reason="1.39: what cut residuals may bend counts"),
+        ),
+    ],
+)
+def test_intervals_are_hardly_wider_than_the_best_unbiased_use_of_the_releases(case, most):
+    """The best linear one: each gradient gives ``w - H^-1 g``, weighed by its precision; all share the rows' variation.
+
+    By the true Hessian of the rows, which nobody is told; the first gradient of a logistic loss, at 0, is too far away
+    to count. Of squares the first estimate is ``A^-1 b``, with the noise of both. (Of means there is one release, and
+    the interval is that of it.) Squares are at 1.06 to 1.13; classes at 1.3 to 1.4 in this setting, where most of the
+    variance is noise: steps are weighed as if Hessians were wrong by a part of their noise.
+    """
+    ratios, rng, case = [], np.random.default_rng(5), CASES[case]
+    model = case.model()
+    for _ in range(5):
+        X, y = case.draw(rng)
+        errors = [row["standard_error"] for row in quick_fit(model, X, y, rng).summary().rows]
+        method, plan = model._quick, planned(model._quick)
+        Z = np.column_stack([X, np.ones(len(X))])
+        classes = isinstance(model, LogisticRegression)
+        p = 1 / (1 + np.exp(-Z @ case.truth))
+        H = Z.T @ (Z * (p * (1 - p))[:, None]) if classes else Z.T @ Z
+        units = np.append(np.ones(X.shape[1]), 1 / (method.problem.intercept if classes else method.constant))
+
+        def noise(name, query, plan=plan, method=method):
+            return plan[name].mechanism.noise_std(query.sensitivity(method.problem.neighbours))
+
+        if classes:
+            precision = sum(noise(f"gradient {k + 1}", method._gradient(k)) ** -2 for k in range(1, method.rounds))
+            told, variation = H @ np.diag(precision / units**2) @ H, H
+        else:
+            residual = np.std(y - Z @ case.truth)
+            off = noise("second moment", method.moment) / np.sqrt(2)
+            w = case.truth * units
+            of_moment = (off / method.moment.label_scale) ** 2 + off**2 * (w @ w)
+            of_moment = (of_moment * np.eye(len(w)) + off**2 * np.outer(w, w)) * np.outer(units, units)
+            later = (noise("gradient", method.gradient(2.5 * residual)) * units) ** -2.0
+            later[-1] = 0  # with residuals that are cut, which may be skewed, it is no unbiased one of the mean
+            told = H @ (np.linalg.inv(of_moment) + np.diag(later)) @ H
+            variation = H / residual**2
+        best = np.sqrt(np.diag(np.linalg.inv(variation) + np.linalg.inv(told)))
+        ratios.append(np.array(errors) / best)
+    mean = np.mean(ratios, axis=0)
+    assert mean.min() > 0.9 and mean.max() < most, mean
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", list(CASES))
+def test_intervals_cover_95_percent_over_2000_fits(case):
+    """``python -m pytest -m slow tests/estimators/test_inference.py``; with 2000 fits the share is known to .002."""
+    found = covered(fits(CASES[case], 2000, seed=11))
+    print(case, found)
+    assert 0.93 <= found.share <= 0.97, found
+    assert found.worst > 0.9 and found.without_noise < found.share - CASES[case].least_gap, found
