@@ -31,6 +31,7 @@ from dpdist.central.linear.newton import Newton
 from dpdist.central.linear.perturbation import PerturbedObjective, PerturbedOutput
 from dpdist.central.linear.preconditioned import PreconditionedGradient
 from dpdist.central.linear.robust_newton import RobustNewton
+from dpdist.central.linear.stationary import HeavyBall, Langevin
 from dpdist.central.linear.subspace import SubspaceNewton
 from dpdist.central.linear.sufficient_statistics import SufficientStatistics
 from dpdist.central.linear.variance_reduced import SVRG, Katyusha, SVRGPlusPlus
@@ -44,11 +45,11 @@ from dpdist.estimators.moment_precisions import CovariancePerturbation
 __all__ = [
     "PCA", "SVRG", "AcceleratedGradient", "AcceleratedMirror", "All", "Attention", "ClipCoordinate", "ClipLabel",
     "ClipNorm", "ClipResidual", "ClippedColumns", "ClippedEM", "ClippedMean", "CovariancePerturbation", "FrankWolfe",
-    "GaussianMixture", "GradientDescent", "GraphicalLasso", "HardThresholding", "Katyusha", "LinearRegression",
-    "LinearSVC", "LogisticRegression", "MapEM", "Mean", "Minimizer", "MirrorDescent", "MixedRegression", "MixtureEM",
-    "Newton", "NoisyCovariance", "OutputPerturbation", "PerturbedObjective", "PerturbedOutput", "PreconditionedEM",
-    "PreconditionedGradient", "RobustNewton", "SVRGPlusPlus", "Sample", "SampleAndAggregate", "ScaleRows",
-    "SecondMoment", "Shrink", "SmoothTruncate", "SmoothTruncatedMean", "SparseCovariance", "SparsePCA", "Split",
-    "SplitEM", "StatisticsEM", "SubspaceNewton", "SufficientStatistics", "ThresholdedCovariance", "Trim",
-    "TrimmedMean", "Truncate", "TruncatedEM", "TruncatedMean", "TwoComponentMixture",
+    "GaussianMixture", "GradientDescent", "GraphicalLasso", "HardThresholding", "HeavyBall", "Katyusha", "Langevin",
+    "LinearRegression", "LinearSVC", "LogisticRegression", "MapEM", "Mean", "Minimizer", "MirrorDescent",
+    "MixedRegression", "MixtureEM", "Newton", "NoisyCovariance", "OutputPerturbation", "PerturbedObjective",
+    "PerturbedOutput", "PreconditionedEM", "PreconditionedGradient", "RobustNewton", "SVRGPlusPlus", "Sample",
+    "SampleAndAggregate", "ScaleRows", "SecondMoment", "Shrink", "SmoothTruncate", "SmoothTruncatedMean",
+    "SparseCovariance", "SparsePCA", "Split", "SplitEM", "StatisticsEM", "SubspaceNewton", "SufficientStatistics",
+    "ThresholdedCovariance", "Trim", "TrimmedMean", "Truncate", "TruncatedEM", "TruncatedMean", "TwoComponentMixture",
 ]  # fmt: skip

@@ -41,7 +41,7 @@ def _fixed(method: RegisteredMethod) -> tuple[int, int]:
     fields = sum(
         len(values) for fixed in method.parameters.values() if isinstance(fixed, Mapping) for values in fixed.values()
     )
-    return len(method.needs), len(method.parameters) + fields
+    return len(method.needs), len(method.parameters) + fields + (method.convex is not None)
 
 
 def _fixes(method: RegisteredMethod, decided: Method, model: Any) -> bool:
@@ -50,6 +50,8 @@ def _fixes(method: RegisteredMethod, decided: Method, model: Any) -> bool:
     left = decided.parameter not in (*method.parameters, *method.needs) and hasattr(model, decided.parameter)
     if left and getattr(model, decided.parameter) != getattr(default, decided.parameter):
         return False  # what the method leaves to the estimator was asked for
+    if method.convex is not None and decided.statement.loss.convex != method.convex:
+        return False
     alike = (_is(_found(name, decided, model), fixed) for name, fixed in method.parameters.items())
     given = (getattr(model, name) not in (None, getattr(default, name)) for name in method.needs)
     return all(alike) and all(given)

@@ -46,6 +46,8 @@ class Loss(abc.ABC):
         knows better; one that is not convex has to say.
     third_bound : float
         ``sup |l'''|``, infinite where there is none: how fast a Hessian changes.
+    value_bound : float
+        ``sup l`` of a loss that is nowhere below 0; infinite where there is none.
     block : function ``(u, y, params, out, n)``, optional
         Writes ``l'(u[i], y[i])`` to ``out[i]`` for ``i < n``, in the subset of Python that numba compiles, without
         branches that would keep it from being vectorised. ``params`` holds the fields of the loss in order.
@@ -89,6 +91,10 @@ class Loss(abc.ABC):
 
     @property
     def third_bound(self) -> float:
+        return math.inf
+
+    @property
+    def value_bound(self) -> float:
         return math.inf
 
     @abc.abstractmethod

@@ -176,6 +176,10 @@ class Biweight(Redescending):
     def third_bound(self) -> float:
         return 8 / self.threshold
 
+    @property
+    def value_bound(self) -> float:
+        return self.threshold**2 / 6 * _ROOM
+
     def value(self, u: ArrayLike, y: ArrayLike) -> Floats:
         share = np.clip(np.subtract(u, y) / self.threshold, -1.0, 1.0)
         return self.threshold**2 / 6 * (1 - (1 - share * share) ** 3)
@@ -213,6 +217,7 @@ class Sigmoid(Loss):
     curvature_bound: ClassVar[float] = 0.0962250448649377
     curvature_range: ClassVar[tuple[float, float]] = (-0.0962250448649377, 0.0962250448649377)
     third_bound: ClassVar[float] = 0.125
+    value_bound: ClassVar[float] = 1.0
 
     def value(self, u: ArrayLike, y: ArrayLike) -> Floats:
         return np.asarray(expit(-np.multiply(y, u)))
@@ -250,6 +255,7 @@ class SquaredProbability(Loss):
     curvature_bound: ClassVar[float] = 0.1540585701203506
     curvature_range: ClassVar[tuple[float, float]] = (-0.1202044034546839, 0.1540585701203506)
     third_bound: ClassVar[float] = 0.2020230091675115
+    value_bound: ClassVar[float] = 1.0
 
     def value(self, u: ArrayLike, y: ArrayLike) -> Floats:
         return np.asarray(expit(-np.multiply(y, u)) ** 2)
@@ -293,6 +299,10 @@ class Welsch(Redescending):
     @property
     def third_bound(self) -> float:
         return 1.951783072769952 / self.threshold
+
+    @property
+    def value_bound(self) -> float:
+        return self.threshold**2 / 2
 
     def value(self, u: ArrayLike, y: ArrayLike) -> Floats:
         return np.asarray(-(self.threshold**2) / 2 * np.expm1(-(self._share(u, y) ** 2)))

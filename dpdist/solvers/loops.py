@@ -48,6 +48,7 @@ def prox_gradient(
     momentum: float = 0.0,
     tail: float = 0.0,
     pick: int | None = None,
+    inertia: float = 0.0,
 ) -> Loop:
     """Proximal gradient descent, optionally with Nesterov's momentum: ``x <- prox(y - step * g(y), step)``.
 
@@ -69,6 +70,8 @@ def prox_gradient(
         Return the iterate that a round begins with, 0 for the start: that of the round with this number, or, with
         `SHORTEST`, of the round with the smallest gradient mapping ``(y - x) / step``, x the point after it. With
         noisy gradients that is a function of released values.
+    inertia : float, default 0
+        The step is along ``v <- inertia v + g`` in place of g: a heavy ball (Polyak 1964).
 
     Yields
     ------
@@ -78,10 +81,12 @@ def prox_gradient(
     x = previous = kept = x0
     start = n_rounds - math.ceil(tail * n_rounds)
     total, least = np.zeros_like(x0), math.inf
+    v = np.zeros_like(x0)
     for t in range(n_rounds):
         y = x + momentum * (x - previous)
         g = yield y
-        previous, x = x, prox(y - step * g, step)
+        v = inertia * v + g if inertia else g
+        previous, x = x, prox(y - step * v, step)
         if t >= start:
             total += x
         if pick == SHORTEST and (length := float(np.linalg.norm(y - x))) < least:

@@ -40,6 +40,8 @@ from dpdist.solvers.loops import SHORTEST, drive, nesterov_momentum, prox_gradie
 
 SMOOTHNESS_SHARE = 0.01
 """Share of mu^2 that pays for the private smoothness."""
+MOST_ROUNDS = 200
+"""Passes that the default of a loss that is not convex may take."""
 MAX_FEATURES_FOR_SMOOTHNESS = 2000
 """Above it the d x d matrix costs more than it gains, and the worst case is used."""
 
@@ -81,6 +83,30 @@ def norm_gradient(problem: Problem, target: int | None = None) -> GradientSum:
             "least squares from sufficient statistics"
         )
     return GradientSum(problem.loss, problem.row_norm, clip_norm, problem.intercept, target)
+
+
+def stationary_rounds(problem: Problem) -> int:
+    """Rounds after which noise and remaining gradient balance, ``n mu sqrt(M F / (2 d)) / G``, `MOST_ROUNDS` at most.
+
+    Of ``E ||gradient||^2 <= 4 M F / T + 2 d noise^2``, M the smoothness, F what the loss can fall by (seed 000,
+    Algorithm 4.1.16). A loss without a bound gets the most.
+    """
+    assert problem.row_norm is not None
+    length, fall = math.hypot(problem.row_norm, problem.intercept), problem.loss.value_bound
+    if not math.isfinite(fall):
+        return MOST_ROUNDS
+    most = math.sqrt(problem.loss.smoothness(length) * fall / (2 * problem.n_parameters))
+    rounds = problem.public.n_units * problem.mu * most / norm_gradient(problem).clip_norm
+    return math.ceil(min(max(rounds, 1), MOST_ROUNDS))
+
+
+def stationary_step(problem: Problem, curvature: float, noise: float, rounds: int) -> float:
+    """The step that balances what T noisy ones gain and lose, ``sqrt(2 F / (L T d noise^2))``.
+
+    The mean squared gradient of T steps is at most ``2 F / (step T) + step L d noise^2``, F what the loss can fall by
+    (Ghadimi and Lan 2013). Infinite for a loss without a bound.
+    """
+    return math.sqrt(2 * problem.loss.value_bound / (curvature * rounds * problem.n_parameters)) / noise
 
 
 def label_size(problem: Problem) -> float:
@@ -153,7 +179,8 @@ class Smoothness:
 class ClippedDescent(LoopMethod):
     """Gradient descent with clipped gradients, on all rows (dp-gd) or, with ``rows="sample"``, on samples (dp-sgd).
 
-    Rounds: 10 full gradients where ``n mu / sqrt(d) < 3000``, else 30; sampled 200.
+    Rounds: 10 full gradients where ``n mu / sqrt(d) < 3000``, else 30; sampled 200. Of a loss that is not convex:
+    `stationary_rounds`.
 
     Parameters are those of `dpdist.central.linear.heavy_tailed.GradientDescent`.
 
@@ -175,6 +202,7 @@ class ClippedDescent(LoopMethod):
 
     default_rounds: ClassVar[tuple[int, int]] = (10, 30)
     accelerated: ClassVar[bool] = False
+    inertia: ClassVar[float] = 0.0
 
     def decide(self, public: Public, statement: Problem) -> Self:
         problem = bounded_by(statement, self.name, ClipNorm)
@@ -184,9 +212,8 @@ class ClippedDescent(LoopMethod):
         sampled = self.sampled(problem)
         needs_delta(problem)
         need(problem, "row_norm")
-        n_rounds = sampled.n_rounds or (200 if sampled.rate else self.default_rounds[precise(problem)])
         norm_gradient(problem)  # its bounds are checked before anything is planned
-        return replace(sampled, n_rounds=n_rounds)
+        return replace(sampled, n_rounds=sampled.n_rounds or sampled._usual_rounds())
 
     def sampled(self, problem: Problem) -> Self:
         """The method for a problem, with the rows of a round and what is averaged."""
@@ -194,6 +221,12 @@ class ClippedDescent(LoopMethod):
         rate = problem.rows.rate if isinstance(problem.rows, Sample) else None
         averaged = self.combine == "tail-average" or (self.combine == "auto" and rate is not None)
         return self._with(problem.public, problem, rate=rate, tail=0.5 if averaged else 0.0)
+
+    def _usual_rounds(self) -> int:
+        if self.rate:
+            return 200
+        problem = self.problem
+        return self.default_rounds[precise(problem)] if problem.loss.convex else stationary_rounds(problem)
 
     @property
     def expected_rows(self) -> float:
@@ -242,7 +275,8 @@ class ClippedDescent(LoopMethod):
 
         momentum = nesterov_momentum(step, problem.strong_convexity, self.rounds) if self.accelerated else 0.0
         prox = proximal(problem.proximal_penalty, problem.constraint, d)
-        return drive(prox_gradient(first, prox, step, self.rounds, momentum, self.tail, pick), gradient)
+        loop = prox_gradient(first, prox, step, self.rounds, momentum, self.tail, pick, self.inertia)
+        return drive(loop, gradient)
 
     @property
     def _is_followed(self) -> bool:
@@ -291,8 +325,16 @@ class ClippedDescent(LoopMethod):
         return problem.n_parameters * noise**2 / (2 * curvature * averaged)
 
     def _step(self, oracle: Oracle) -> float:
-        """1/L; a quarter of it for sampled rows, whose gradients vary."""
-        return (1.0 if self.rate is None else 0.25) / (self.smoothness.of(oracle) + self.problem.penalty_curvature)
+        """1/L, a quarter of it for sampled rows, whose gradients vary; `stationary_step` where the noise is large and
+        the loss not convex."""
+        curvature = self.smoothness.of(oracle) + self.problem.penalty_curvature
+        longest = (1.0 if self.rate is None else 0.25) / curvature
+        if self.problem.loss.convex:
+            return longest
+        query = norm_gradient(self.problem)
+        noise = oracle.plan["gradient"].mechanism.noise_std(query.sensitivity(self.problem.neighbours))
+        noise *= self.problem.public.units.max_rows / self.expected_rows
+        return min(longest, stationary_step(self.problem, curvature, noise, self.rounds))
 
 
 class AcceleratedGradient(ClippedDescent):

@@ -47,6 +47,10 @@ from dpdist.privacy.audit.worst_neighbours import FAR_LABEL
 Vector = NDArray[np.float64]
 
 
+FITTED = ("expected_error", "inverse_temperature")
+"""What some solvers find besides coefficients."""
+
+
 def _takes_signs(model: Minimizer) -> bool:
     loss = LOSSES.get(model.loss) if isinstance(model.loss, str) else model.loss
     return loss is not None and loss.labels == "signs"
@@ -85,7 +89,8 @@ class Minimizer(Estimator):
     solver : str or LinearMethod, default "auto"
         The loop: ``"gradient"`` and ``"accelerated"`` (`dpdist.central.linear.gradient_descent`); ``"objective"`` and
         ``"output"``, one release of the exact minimiser (`perturbation`); ``"svrg"``, ``"svrg++"``, ``"katyusha"``
-        (`variance_reduced`); ``"newton"``, ``"sufficient-statistics"`` and ``"robust-newton"``, whose steps are weighed
+        (`variance_reduced`); ``"momentum"`` and ``"langevin"`` for losses that are not convex (`stationary`);
+        ``"newton"``, ``"sufficient-statistics"`` and ``"robust-newton"``, whose steps are weighed
         by what is released (`newton`, `sufficient_statistics`, `robust_newton`); ``"mirror"`` and
         ``"accelerated-mirror"`` (`mirror`); ``"frank-wolfe"`` over an l1 ball or simplex (`frank_wolfe`);
         ``HardThresholding(n_nonzero=8)`` for few coefficients (`hard_threshold`). A name is the object with its
@@ -154,6 +159,8 @@ class Minimizer(Estimator):
     expected_error_ : float
         Expected excess of the mean loss, from the released curvature; for ``solver="newton"``,
         ``"robust-newton"`` and ``"sufficient-statistics"``.
+    inverse_temperature_ : float
+        Of the last step, for ``solver="langevin"``.
     n_features_in_ : int
 
     Examples
@@ -240,8 +247,9 @@ class Minimizer(Estimator):
         shortened = isinstance(gradient, ClipNorm | ClipLabel) and not method.weighs
         self.clipped_to_ = method.problem.row_norm if shortened else None
         self.n_iter_ = method.rounds
-        if "expected_error" in fitted:
-            self.expected_error_ = fitted["expected_error"]
+        for name in FITTED:
+            if name in fitted:
+                setattr(self, f"{name}_", fitted[name])
 
     def _parameters(self, method: Method, known: Any) -> Inferred | str:
         assert isinstance(method, LinearMethod)

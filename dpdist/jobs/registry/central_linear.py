@@ -7,8 +7,10 @@ from functools import partial
 from dpdist.jobs.registry.registered import RegisteredMethod
 
 _REGRESSION = ("LinearRegression", "Minimizer")
+_NOT_CONVEX = ("Minimizer", "LinearRegression")
 _REGRESSION_FIRST = ("LinearRegression", "LogisticRegression", "LinearSVC", "Minimizer")
 
+_not_convex = partial(RegisteredMethod, estimators=_NOT_CONVEX, convex=False)
 _row = partial(RegisteredMethod, estimators=("LogisticRegression", "LinearRegression", "LinearSVC", "Minimizer"))
 
 METHODS = (
@@ -57,6 +59,15 @@ METHODS = (
     _row("dp-newton-scaled", "Robust regression by Newton steps on rows that are scaled down as a whole",
          {"solver": "robust-newton", "gradient": "scale-rows", "rows": "all"}, estimators=_REGRESSION,
          spec="10, section 7.5", source="Kalman gains, after Ganesh, Haghifam, Steinke and Thakurta 2023"),
+    _not_convex("nc-dp-pgd", "Proximal gradient steps with Gaussian noise, for losses that are not convex",
+         {"solver": "gradient", "gradient": "norm", "rows": "all"}, spec="03, section 1",
+         source="seed 000, Algorithm 4.1.16, with the noise of its proof"),
+    _not_convex("nc-dp-gd-mom", "The same steps with the momentum of a heavy ball",
+         {"solver": "momentum", "gradient": "norm", "rows": "all"}, spec="03, section 11b",
+         source="Polyak 1964; seed 000, Algorithm 4.1.16"),
+    _not_convex("nc-dp-gld", "Langevin dynamics, whose temperature is the noise of privacy",
+         {"solver": "langevin", "gradient": "norm", "rows": "all"}, spec="03, section 5",
+         source="seed 000, Algorithm 4.2.20, as corrected", outputs=("coef_", "intercept_", "inverse_temperature_")),
     _row("rgd-catoni", "Gradient descent with softly truncated coordinates, for heavy-tailed rows",
          {"solver": "gradient", "gradient": "truncate", "rows": "all"},
          estimators=_REGRESSION_FIRST, spec="01, section 3.6",

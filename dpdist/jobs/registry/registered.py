@@ -33,6 +33,8 @@ class RegisteredMethod:
         Parameters that a job has to set, because the method would be another one without them.
     aliases : tuple of str
         Other ids of the same method.
+    convex : bool, optional
+        Which losses of a linear predictor it is for, where the others make another method of the same parameters.
 
     Examples
     --------
@@ -53,6 +55,7 @@ class RegisteredMethod:
     outputs: tuple[str, ...] = ("coef_", "intercept_")
     needs: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+    convex: bool | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
