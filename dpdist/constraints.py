@@ -144,6 +144,11 @@ class L2Ball:
         norm = float(np.linalg.norm(v))
         return v if norm <= self.radius else v * (self.radius / norm)
 
+    def lmo(self, g: Vector) -> Vector:
+        """The point with the smallest inner product with g; 0 where all are alike."""
+        norm = float(np.linalg.norm(g))
+        return g * (-self.radius / norm) if norm > 0 else np.zeros_like(g)
+
     def mirror(self, size: int) -> Mirror:
         """Projected steps from 0."""
         return euclidean_mirror(self.project, np.zeros(size), self.radius)
@@ -205,6 +210,14 @@ class Box:
 
     def project(self, v: Vector) -> Vector:
         return np.clip(v, self.low, self.high)
+
+    def lmo(self, g: Vector) -> Vector:
+        """The vertex with the smallest inner product with g.
+
+        >>> Box(-1.0, 2.0).lmo(np.array([0.5, -3.0]))
+        array([-1.,  2.])
+        """
+        return np.where(g > 0, self.low, self.high)
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ def prox_gradient(
     tail: float = 0.0,
     pick: int | None = None,
     inertia: float = 0.0,
+    decay: float = 0.0,
 ) -> Loop:
     """Proximal gradient descent, optionally with Nesterov's momentum: ``x <- prox(y - step * g(y), step)``.
 
@@ -72,6 +73,9 @@ def prox_gradient(
         noisy gradients that is a function of released values.
     inertia : float, default 0
         The step is along ``v <- inertia v + g`` in place of g: a heavy ball (Polyak 1964).
+    decay : float, default 0
+        Over that last part of the rounds steps fall to 0 linearly: noise evens out, without an average of points that
+        may lie in different basins.
 
     Yields
     ------
@@ -86,11 +90,12 @@ def prox_gradient(
         y = x + momentum * (x - previous)
         g = yield y
         v = inertia * v + g if inertia else g
-        previous, x = x, prox(y - step * v, step)
+        length = step * min(1.0, (n_rounds - t) / (decay * n_rounds)) if decay else step
+        previous, x = x, prox(y - length * v, length)
         if t >= start:
             total += x
-        if pick == SHORTEST and (length := float(np.linalg.norm(y - x))) < least:
-            kept, least = previous, length
+        if pick == SHORTEST and (mapped := float(np.linalg.norm(y - x)) * (step / length)) < least:
+            kept, least = previous, mapped
         elif pick == t:
             kept = previous
     if pick is not None:
@@ -201,7 +206,9 @@ def mirror_descent(mirror: Mirror, smoothness: float, n_rounds: int, accelerated
     return y if accelerated else total / n_rounds
 
 
-def frank_wolfe(x0: Vector, n_rounds: int, tail: float = 0.0, pick: int | None = None) -> Loop:
+def frank_wolfe(
+    x0: Vector, n_rounds: int, tail: float = 0.0, pick: int | None = None, step: float | None = None
+) -> Loop:
     """Conditional gradients: ``x <- x + 2/(t + 3) (v - x)`` for ``t = 0, 1, ...``, v a vertex of the set.
 
     The first step goes two thirds of the way. Every iterate is a convex combination of ``x0`` and the vertices, so it
@@ -217,6 +224,8 @@ def frank_wolfe(x0: Vector, n_rounds: int, tail: float = 0.0, pick: int | None =
         As in `prox_gradient`; the mean of the last iterates evens out that their last vertices weigh most.
     pick : int, optional
         As in `prox_gradient`, by number only.
+    step : float, optional
+        A public step for all rounds, in place of ``2/(t + 3)``.
 
     Yields
     ------
@@ -237,7 +246,7 @@ def frank_wolfe(x0: Vector, n_rounds: int, tail: float = 0.0, pick: int | None =
         if pick == t:
             kept = x
         v = yield x
-        x = x + 2 / (t + 3) * (v - x)
+        x = x + (2 / (t + 3) if step is None else step) * (v - x)
         if t >= start:
             total += x
     if pick is not None:

@@ -10,6 +10,8 @@ ht-dp-fw-full      ``gradient="truncate"`` or ``"smooth-truncate"``
 ht-dp-fw-robreg    ``loss=Biweight(threshold)``, ``gradient="residual"`` or ``"truncate"``
 residual-clip-fw   ``gradient="residual"``, the default for a heavy-tailed lasso
 ht-private-lasso   ``gradient="shrink"``
+nc-dp-fw-l1        as dp-fw-l1, for losses that are not convex
+nc-dp-fw-l2        ``gradient="norm"``: `dpdist.central.linear.noisy_frank_wolfe`
 ================== ========================================================================================
 
 Seed 003, section 4 (Algorithms 1 and 2, Theorem 3) and seed 000, section 3.1, with the range sensitivity of the
@@ -27,10 +29,10 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Self
 
 import numpy as np
 
+from dpdist.central.linear.bounding import ClipNorm
 from dpdist.central.linear.high_dimensional import (
     COORDINATEWISE,
     bounded_gradient,
@@ -49,7 +51,8 @@ from dpdist.central.linear.linear_method import (
     need,
     need_prox,
 )
-from dpdist.constraints import ElasticNet, L1Ball, Simplex
+from dpdist.central.linear.noisy_frank_wolfe import NoisyFrankWolfe
+from dpdist.constraints import Box, ElasticNet, L1Ball, L2Ball, Simplex
 from dpdist.errors import BudgetError
 from dpdist.kernels.coordinate_gradients import CoordinateMap
 from dpdist.kernels.truncation import ScalarMap
@@ -116,7 +119,11 @@ class FrankWolfe(LoopMethod):
                 "no gradient: use 'last', 'tail-average' or 'random', or solver='gradient'"
             )
 
-    def decide(self, public: Public, statement: Problem) -> Self:
+    def decide(self, public: Public, statement: Problem) -> FrankWolfe | NoisyFrankWolfe:
+        round_set = isinstance(statement.constraint, L2Ball | Box)
+        if isinstance(statement.gradient, ClipNorm) or (statement.gradient is None and round_set):
+            noisy = NoisyFrankWolfe(self.n_rounds, self.combine, start=self.start, reason=self.reason)
+            return noisy.decide(public, statement)
         problem = bounded_by(statement, self.name, *COORDINATEWISE)
         split = is_split(problem, self.name)
         need(problem, "constraint")
@@ -193,7 +200,8 @@ def _radius(problem: Problem) -> float:
     if isinstance(constraint, Simplex):
         return constraint.total
     raise BudgetError(
-        f"solver='frank-wolfe' chooses among the vertices of L1Ball(radius) or Simplex(total), got {constraint!r}"
+        f"solver='frank-wolfe' chooses among the vertices of L1Ball(radius) or Simplex(total), got {constraint!r}; "
+        "L2Ball(radius) and Box(low, high) take gradient='norm'"
     )
 
 

@@ -42,6 +42,8 @@ SMOOTHNESS_SHARE = 0.01
 """Share of mu^2 that pays for the private smoothness."""
 MOST_ROUNDS = 200
 """Passes that the default of a loss that is not convex may take."""
+DECAY = 0.5
+"""Last part of the rounds over which steps for a loss that is not convex fall to 0."""
 MAX_FEATURES_FOR_SMOOTHNESS = 2000
 """Above it the d x d matrix costs more than it gains, and the worst case is used."""
 
@@ -180,7 +182,7 @@ class ClippedDescent(LoopMethod):
     """Gradient descent with clipped gradients, on all rows (dp-gd) or, with ``rows="sample"``, on samples (dp-sgd).
 
     Rounds: 10 full gradients where ``n mu / sqrt(d) < 3000``, else 30; sampled 200. Of a loss that is not convex:
-    `stationary_rounds`.
+    `stationary_rounds`, with steps that fall to 0 over the last half of them, unless ``step_size`` is given.
 
     Parameters are those of `dpdist.central.linear.heavy_tailed.GradientDescent`.
 
@@ -275,7 +277,8 @@ class ClippedDescent(LoopMethod):
 
         momentum = nesterov_momentum(step, problem.strong_convexity, self.rounds) if self.accelerated else 0.0
         prox = proximal(problem.proximal_penalty, problem.constraint, d)
-        loop = prox_gradient(first, prox, step, self.rounds, momentum, self.tail, pick, self.inertia)
+        falls = 0.0 if problem.loss.convex or self.step_size or self.tail else DECAY
+        loop = prox_gradient(first, prox, step, self.rounds, momentum, self.tail, pick, self.inertia, falls)
         return drive(loop, gradient)
 
     @property
