@@ -38,6 +38,8 @@ from dpdist.central.matrices.components import PCA, SparsePCA
 from dpdist.central.matrices.second_moment import SecondMoment
 from dpdist.central.matrices.sparse_matrices import GraphicalLasso, OutputPerturbation, SparseCovariance
 from dpdist.central.mean.columns import ClippedColumns, Mean, SmoothTruncatedMean, TrimmedMean, TruncatedMean
+from dpdist.central.pairs.ranking import PairwiseRanker
+from dpdist.central.pairs.ranking_gradient import PairGradient
 from dpdist.estimators.moment_covariances import NoisyCovariance, ThresholdedCovariance
 from dpdist.estimators.moment_precisions import CovariancePerturbation
 
@@ -46,7 +48,8 @@ __all__ = [
     "ClipNorm", "ClipResidual", "ClippedColumns", "ClippedEM", "ClippedMean", "CovariancePerturbation", "FrankWolfe",
     "GaussianMixture", "GradientDescent", "GraphicalLasso", "HardThresholding", "Katyusha", "LinearRegression",
     "LinearSVC", "LogisticRegression", "MapEM", "Mean", "Minimizer", "MirrorDescent", "MixedRegression", "MixtureEM",
-    "Newton", "NoisyCovariance", "OutputPerturbation", "PerturbedObjective", "PerturbedOutput", "PreconditionedEM",
+    "Newton", "NoisyCovariance", "OutputPerturbation", "PairGradient", "PairwiseRanker", "PerturbedObjective",
+    "PerturbedOutput", "PreconditionedEM",
     "PreconditionedGradient", "RobustNewton", "SVRGPlusPlus", "Sample", "SampleAndAggregate", "ScaleRows",
     "SecondMoment", "Shrink", "SmoothTruncate", "SmoothTruncatedMean", "SparseCovariance", "SparsePCA", "Split",
     "SplitEM", "StatisticsEM", "SubspaceNewton", "SufficientStatistics", "ThresholdedCovariance", "Trim",

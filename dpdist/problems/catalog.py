@@ -16,6 +16,7 @@ from dpdist.problems import (
     lookalikes,
     matrix_problems,
     mean_problems,
+    pair_problems,
     skewed_problems,
     smooth_problems,
     sparse_problems,
@@ -40,6 +41,7 @@ FAMILIES = (
     matrix_problems,
     crowd_problems,
     latent_problems,
+    pair_problems,
 )
 
 PROBLEMS: Mapping[str, Problem] = MappingProxyType({p.name: p for family in FAMILIES for p in family.PROBLEMS})
