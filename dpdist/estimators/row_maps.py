@@ -62,3 +62,16 @@ class ClassCodes:
                 f"the labels are stored as {stored}, but classes={list(self.classes)!r} are {declared.dtype}: no label "
                 "could ever match. Declare the classes as the values that are stored."
             )
+
+
+@dataclass(frozen=True)
+class AboveThreshold:
+    """Real labels as +1 above a public threshold and -1 elsewhere; one that is not finite becomes NaN, a null row."""
+
+    tag: ClassVar[str] = "AboveThreshold"
+
+    threshold: float
+
+    def __call__(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+        labels = targets(rows)
+        return np.where(np.isfinite(labels), np.where(labels > self.threshold, 1.0, -1.0), np.nan)

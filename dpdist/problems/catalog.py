@@ -17,6 +17,7 @@ from dpdist.problems import (
     matrix_problems,
     mean_problems,
     nonconvex_problems,
+    pair_problems,
     skewed_problems,
     smooth_problems,
     sparse_problems,
@@ -42,6 +43,7 @@ FAMILIES = (
     crowd_problems,
     latent_problems,
     nonconvex_problems,
+    pair_problems,
 )
 
 PROBLEMS: Mapping[str, Problem] = MappingProxyType({p.name: p for family in FAMILIES for p in family.PROBLEMS})

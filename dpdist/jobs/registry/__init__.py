@@ -19,6 +19,7 @@ from dpdist.jobs.registry import (
     central_linear,
     central_matrices,
     central_mean,
+    central_pairs,
     local_crowd,
     local_density,
     local_frequency,
@@ -49,8 +50,8 @@ __all__ = [
 ]
 
 TABLES = (
-    central_linear, central_mean, central_aggregate, central_matrices, central_latent, local_frequency, local_mean,
-    local_linear, local_sparse, local_tables, local_density, local_surfaces, local_matrices,
+    central_linear, central_mean, central_aggregate, central_matrices, central_latent, central_pairs, local_frequency,
+    local_mean, local_linear, local_sparse, local_tables, local_density, local_surfaces, local_matrices,
     local_crowd, local_latent,
 )  # fmt: skip
 """One module for each family; the order is that of lists."""
@@ -71,6 +72,7 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
         "TwoComponentMixture": "dpdist.central",
         "MixedRegression": "dpdist.central",
         "GaussianMixture": "dpdist.central",
+        "PairwiseRanker": "dpdist.central",
         "local.Histogram": "dpdist.local.frequency.histogram",
         "local.HeavyHitters": "dpdist.local.frequency.heavy_hitters",
         "local.Mean": "dpdist.local.mean.columns",

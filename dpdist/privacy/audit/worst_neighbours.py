@@ -49,6 +49,14 @@ def labelled_rows(n_rows: int, n_features: int, labels: tuple[Any, Any]) -> dict
     return pairs | {"against the rest": (against[0], against[1])}
 
 
+def one_against_others(n_rows: int, n_features: int, labels: tuple[Any, Any]) -> dict[str, Pair]:
+    """The pair for losses of pairs: one positive row, at either end, among negative ones."""
+    y = np.array([labels[1], *[labels[0]] * (n_rows - 1)])
+    ends = np.full(n_features, FAR)
+    one, other = _replaced(np.zeros((n_rows, n_features)), ends, -ends)
+    return {"one positive row": ({**one, "y": y}, {**other, "y": y})}
+
+
 def opposite_rows(n_rows: int, n_features: int) -> dict[str, Pair]:
     """Pairs for means: a row at one end of every range, or at the other, where the rest is zero or at random."""
     crowd = np.random.default_rng(0).standard_normal((n_rows, n_features))

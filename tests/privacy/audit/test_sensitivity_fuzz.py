@@ -20,7 +20,7 @@ from dpdist.central.aggregate.block_fits import Logistic as block_logistic
 from dpdist.engine.query import QUERIES, Query
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError
-from dpdist.estimators.row_maps import ClassCodes, features, targets
+from dpdist.estimators.row_maps import AboveThreshold, ClassCodes, features, targets
 from dpdist.kernels.clip import clip_l2
 from dpdist.kernels.coordinate_gradients import Residual
 from dpdist.kernels.latent import MixedLines, TwoComponents
@@ -66,6 +66,7 @@ from dpdist.queries.latent_sums import (
 from dpdist.queries.minimizers import Minimum, Objective, PerturbedMinimum, RowCount
 from dpdist.queries.mixture_sums import MixtureSums
 from dpdist.queries.moment_sums import HessianSum, SecondMomentSum
+from dpdist.queries.pair_sums import PairSum
 from dpdist.queries.robust_sums import ColumnSum, TrimmedColumnSum, TrimmedGradientSum
 from dpdist.queries.scaled_rows import NormCounts, ResidualCounts, ScaledGradientSum, ScaledMomentSum
 from dpdist.queries.smooth_losses import GradientDifference, LargestSquareSum
@@ -162,6 +163,24 @@ class Capped(Case):
             self.query.sensitivity(Neighbours.ADD_OR_REMOVE_ONE)
         grid = self.query.statistic(np.zeros(self.query.size))[1]
         return {Neighbours.REPLACE_ONE: Fraction(self.query.sensitivity(Neighbours.REPLACE_ONE)) / Fraction(grid)}
+
+
+class AllPairs(Case):
+    """Sums over all pairs of however many rows there are, over the number of pairs of a row (times 840, exactly)."""
+
+    def units(self, dtype: str) -> Callable[[list[tuple[np.ndarray, Any]]], list[int]]:
+        def statistic(rows: list[tuple[np.ndarray, Any]]) -> list[int]:
+            others = max(len(rows) - 1, 1)
+            query = replace(self.query, n_rows=len(rows))
+            return [840 // others * v for v in Case.units(replace(self, query=query), dtype)(rows)]
+
+        return statistic
+
+    def bounds(self) -> dict[Neighbours, Fraction]:
+        with pytest.raises(BudgetError, match="replace-one"):
+            self.query.sensitivity(Neighbours.ADD_OR_REMOVE_ONE)
+        one = replace(self.query, n_rows=2)
+        return {Neighbours.REPLACE_ONE: 840 * Fraction(one.sensitivity(Neighbours.REPLACE_ONE)) / Fraction(one.grid)}
 
 
 class Anything(BlockFit):
@@ -449,6 +468,14 @@ CASES[LabelledMomentSum] = [
     for r in (1.0, 40.0)
     for norm in (FROBENIUS, NUCLEAR)
 ]
+CASES[PairSum] = [
+    AllPairs(PairSum(1.0, 2, D), W),
+    AllPairs(PairSum(1.0, 2, D), W * 0),
+    AllPairs(PairSum(2.5, 2, D), W * 1e12, (0, 1, 7)),
+    AllPairs(PairSum(1e-6, 2, D), W * 1e200),
+    AllPairs(PairSum(3.0, 2, D), W * 1e-310, (-1.0, 1.0, np.nan, 0.5), targets),
+    AllPairs(PairSum(1.0, 2, D), np.ones(D), (-1.5, 0.2, np.nan, 1e308), AboveThreshold(0.0)),
+]
 
 
 def all_queries() -> list[type[Query]]:
@@ -473,7 +500,7 @@ def test_no_neighbours_exceed_the_declared_sensitivity(case, dtype):
     for i, (kind, x) in enumerate(adversarial_rows(D, dtype, rng)):
         for label in (case.labels[i % len(case.labels)], case.labels[(i + 1) % len(case.labels)]):
             rows.append((f"{kind}, y={label}", (x, label)))
-    places = OneSlot(rng) if isinstance(case, Blocks | Pairs | Capped) else rng
+    places = OneSlot(rng) if isinstance(case, Blocks | Pairs | AllPairs | Capped) else rng
     worst = sensitivity_fuzz(case.units(dtype), rows, case.bounds(), case.norm or case.query.norm, places, n_bases=2)
     # a bound that is never nearly reached would hide a query that does nothing
     assert (

@@ -1,0 +1,127 @@
+"""What a user states about a ranking, and what its methods share.
+
+The loss of a positive row i and a negative row j is ``ln(1 + exp(-2 <w, x_i - x_j>))``; pairs of one class have a
+constant. Its mean over all ordered pairs of rows, ``n (n - 1)`` of them, is convex in w, and small where positive rows
+have larger scores ``<w, x>`` than negative ones: it stands for 1 - AUC (seed 000, section 3.3, example 2).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from dpdist.errors import BudgetError
+from dpdist.estimators.parameters import check_count
+from dpdist.method import DECIDED, Method, Noted, Oracle, Public, Vector
+from dpdist.privacy.accounting.closed_forms import gdp_mu
+from dpdist.privacy.budget import Neighbours
+
+
+@dataclass(frozen=True)
+class RankingStatement(Noted):
+    """What a fit was asked for; the fields are parameters of `dpdist.central.pairs.ranking.PairwiseRanker`."""
+
+    tag: ClassVar[str] = "RankingStatement"
+
+    row_norm: float
+    radius: float
+    classes: tuple[Any, ...] = ()
+    threshold: float | None = None
+
+    @property
+    def smoothness(self) -> float:
+        """Of the mean loss, for rows of norm ``row_norm`` in all directions: half the pairs at most differ in class."""
+        return self.row_norm**2
+
+    @property
+    def lipschitz(self) -> float:
+        """``G / 2``, what counts of the largest gradient ``G = 4 R`` of a pair where a row is replaced."""
+        return 2 * self.row_norm
+
+
+@dataclass(frozen=True)
+class RankingMethod(Method):
+    """A solver for rankings.
+
+    Parameters
+    ----------
+    n_rounds : int, optional
+        Public number of rounds. Default: by the rule of the solver.
+    """
+
+    statement: RankingStatement = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
+
+    parameter = "solver"
+    solves_with = ("classes", "threshold", "radius")
+    measures: ClassVar[str] = (
+        "expected excess of the mean pair loss over the best coefficients in the ball, from noise and from what is "
+        "left to optimise, for rows as long as row_norm"
+    )
+
+    n_rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_rounds is not None:
+            check_count("n_rounds", self.n_rounds)
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds, once it is decided."""
+        assert self.n_rounds is not None
+        return self.n_rounds
+
+    @property
+    def mu(self) -> float:
+        """The budget, as that of Gaussian DP."""
+        return gdp_mu(self.public.budget.epsilon, self.public.budget.delta)
+
+    @property
+    def no_intervals(self) -> str:
+        return (
+            "coefficients of a ranking have no scale of their own, and no Hessian of the pairs is released, so that no "
+            "interval is known to be valid"
+        )
+
+    def _with(self, public: Public, statement: Any, **choices: Any) -> Self:
+        if public.budget.delta == 0:
+            raise BudgetError(
+                "sums over pairs are released with Gaussian noise, which needs delta > 0: pass delta, far below "
+                "1/n_rows, for example delta=1e-6"
+            )
+        if public.neighbours is not Neighbours.REPLACE_ONE or not public.counted:
+            raise BudgetError("pairs of rows need a public number of rows: neighbours='replace-one'")
+        return super()._with(public, statement, **choices)
+
+    def mean_gradient(self, pairs: Vector) -> Vector:
+        """Of the sum over pairs that is released."""
+        n = self.public.n_rows
+        gradient: Vector = pairs * (-4 / (n * max(n - 1, 1)))
+        return gradient
+
+    def gradient_noise(self, std: float) -> float:
+        """Standard deviation of the noise in a coordinate of the mean gradient, from that of the sum."""
+        n = self.public.n_rows
+        return std * 4 / (n * max(n - 1, 1))
+
+    def steps_and_noise(self, rounds: int, noise: float) -> float:
+        """``L B^2 / (2 T) + d s^2 / (2 L)``: the excess of T steps of size 1/L with noise s in each coordinate."""
+        smoothness, radius = self.statement.smoothness, self.statement.radius
+        return smoothness * radius**2 / (2 * rounds) + self.public.n_features * noise**2 / (2 * smoothness)
+
+    @abstractmethod
+    def solution(self, oracle: Oracle) -> Vector:
+        """The coefficients."""
+
+    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
+        return {"coef": self.solution(oracle)}
+
+
+def enough_rounds(method: RankingMethod, most: int) -> int:
+    """``L B n mu / (4 (G/2) sqrt(d))`` rounds: more have more noise than they gain (spec 02, section 7)."""
+    statement, public = method.statement, method.public
+    signal = public.n_units * method.mu / math.sqrt(public.n_features)
+    wanted = 4 * statement.smoothness * statement.radius * signal / (4 * statement.lipschitz)
+    return max(1, math.ceil(min(wanted, most)))

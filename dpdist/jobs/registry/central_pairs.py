@@ -1,0 +1,15 @@
+"""Losses of pairs of rows, where a coordinator may see the rows: rankings and metrics."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from dpdist.jobs.registry.registered import RegisteredMethod
+
+_ranking = partial(RegisteredMethod, estimators=("PairwiseRanker",), outputs=("coef_",))
+
+METHODS = (
+    _ranking("pair-dpgd", "Ranking by gradients of the mean loss of all pairs of rows, one pass each",
+             {"solver": "gradient"}, spec="02, section 7",
+             source="spec 02, for seed 000, Algorithms 3.3.14 and 3.3.15"),
+)  # fmt: skip
