@@ -70,6 +70,7 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
         "GraphicalLasso": "dpdist.central",
         "TwoComponentMixture": "dpdist.central",
         "MixedRegression": "dpdist.central",
+        "MissingCovariateRegression": "dpdist.central",
         "GaussianMixture": "dpdist.central",
         "local.Histogram": "dpdist.local.frequency.histogram",
         "local.HeavyHitters": "dpdist.local.frequency.heavy_hitters",
