@@ -274,8 +274,10 @@ class MissingCells(Latent):
     def _hidden(self, X: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
         """The cells that were seen, b where they were not, and the variance of a label given the former."""
         missing = np.isnan(X)
-        lost = np.where(missing, b, 0.0)
-        return np.where(missing, 0.0, X), lost, self.noise_std**2 + np.einsum("ij,ij->i", lost, lost)
+        lost, nu = np.where(missing, b, 0.0), np.full(len(X), self.noise_std**2)
+        for column in lost.T:  # in an order that is the row's own
+            nu += column * column
+        return np.where(missing, 0.0, X), lost, nu
 
     def weight(self, X: Floats, y: Any, b: Floats) -> Floats:
         seen, _, nu = self._hidden(X, b)

@@ -86,6 +86,7 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
         "local.DensityQueries": "dpdist.local.density.density_queries",
         "local.TwoComponentMixture": "dpdist.local.latent.latent_models",
         "local.MixedRegression": "dpdist.local.latent.latent_models",
+        "local.MissingCovariateRegression": "dpdist.local.latent.latent_models",
         "local.TruthInference": "dpdist.local.crowd.truth_inference",
         "local.SecondMoment": "dpdist.local.matrices.second_moment",
         "local.PCA": "dpdist.local.matrices.components",
