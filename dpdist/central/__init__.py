@@ -4,7 +4,7 @@ from dpdist.central.aggregate.combine import Attention, ClippedMean
 from dpdist.central.aggregate.sample_and_aggregate import SampleAndAggregate
 from dpdist.central.latent.gaussian_mixture import GaussianMixture, MixtureEM
 from dpdist.central.latent.gradient_em import ClippedEM, SplitEM, TruncatedEM
-from dpdist.central.latent.latent_models import MixedRegression, TwoComponentMixture
+from dpdist.central.latent.latent_models import MissingCovariateRegression, MixedRegression, TwoComponentMixture
 from dpdist.central.latent.weighted_em import MapEM, PreconditionedEM, StatisticsEM
 from dpdist.central.linear.bounding import (
     All,
@@ -49,10 +49,10 @@ __all__ = [
     "ClipNorm", "ClipResidual", "ClippedColumns", "ClippedEM", "ClippedMean", "CovariancePerturbation", "FrankWolfe",
     "GaussianMixture", "GradientDescent", "GraphicalLasso", "HardThresholding", "HeavyBall", "Katyusha", "Langevin",
     "LinearRegression", "LinearSVC", "LogisticRegression", "MapEM", "Mean", "Minimizer", "MirrorDescent",
-    "MixedRegression", "MixtureEM", "Newton", "NoisyCovariance", "OutputPerturbation", "PairGradient",
-    "PairwiseRanker", "PerturbedObjective", "PerturbedOutput", "PreconditionedEM", "PreconditionedGradient",
-    "RobustNewton", "SVRGPlusPlus", "Sample", "SampleAndAggregate", "ScaleRows", "SecondMoment", "Shrink",
-    "SmoothTruncate", "SmoothTruncatedMean", "SparseCovariance", "SparsePCA", "Split", "SplitEM", "StatisticsEM",
-    "SubspaceNewton", "SufficientStatistics", "ThresholdedCovariance", "Trim", "TrimmedMean", "Truncate",
-    "TruncatedEM", "TruncatedMean", "TwoComponentMixture",
+    "MissingCovariateRegression", "MixedRegression", "MixtureEM", "Newton", "NoisyCovariance", "OutputPerturbation",
+    "PairGradient", "PairwiseRanker", "PerturbedObjective", "PerturbedOutput", "PreconditionedEM",
+    "PreconditionedGradient", "RobustNewton", "SVRGPlusPlus", "Sample", "SampleAndAggregate", "ScaleRows",
+    "SecondMoment", "Shrink", "SmoothTruncate", "SmoothTruncatedMean", "SparseCovariance", "SparsePCA", "Split",
+    "SplitEM", "StatisticsEM", "SubspaceNewton", "SufficientStatistics", "ThresholdedCovariance", "Trim",
+    "TrimmedMean", "Truncate", "TruncatedEM", "TruncatedMean", "TwoComponentMixture",
 ]  # fmt: skip

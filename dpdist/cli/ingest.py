@@ -59,6 +59,16 @@ class _Range(click.ParamType):
             self.fail(f"{value!r} is not of the form COLUMN=LO:HI with two numbers", param, ctx)
 
 
+class _Missing(click.ParamType):
+    name = "column=keep"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        column, _, what = str(value).rpartition("=")
+        if not (column and what):
+            self.fail(f"{value!r} is not of the form COLUMN=keep", param, ctx)
+        return column, what
+
+
 class _Separator(click.ParamType):
     name = "character"
 
@@ -100,6 +110,13 @@ def _once(what: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     type=_Range(),
     multiple=True,
     help="Public bounds of a feature or of the label, mapped to -1 and 1; values are not clipped. Repeatable.",
+)
+@click.option(
+    "--missing",
+    type=_Missing(),
+    multiple=True,
+    help="What becomes of empty cells of a feature, which are no fault then: keep, as values that only estimators made "
+    "for missing cells accept. Repeatable.",
 )
 @click.option("--unit", help="Column that names whose row it is (patient, household); it is not written.")
 @click.option(
@@ -155,6 +172,7 @@ def command(
     dest: str,
     levels: Sequence[tuple[str, Any]],
     ranges: Sequence[tuple[str, Any]],
+    missing: Sequence[tuple[str, str]],
     format_: Any,
     quiet: bool,
     json_: bool,
@@ -173,6 +191,10 @@ def command(
     This is the curator's side, before any guarantee: it looks at the data, and prints numbers of rows, reasons and
     counts that depend on them. Keep its output to yourself. Levels, ranges, the bound of --max-rows and the choice of
     --on-bad become public: choose them without looking at the data, from what the columns mean, or answer for it.
+
+    With --missing COLUMN=keep, cells of that feature may be empty: they stay in DEST as NaN, which its description
+    says, and every estimator but those for missing cells refuses it. Declare columns by what they are, not by whether a
+    cell is empty: the declaration is public.
 
     A row is bad if a value it needs is missing, NaN, infinite, no number, not UTF-8 or not one of the levels, or if its
     line has too few or too many values, or (sparse lines) indices that do not ascend from 1 to --features. By default
@@ -210,6 +232,7 @@ def command(
     chosen = {
         "levels": _once("--levels", levels),
         "ranges": _once("--range", ranges),
+        "missing": _once("--missing", missing),
         "format": format_,
         **options,
     }
@@ -236,6 +259,7 @@ def _facts(done: Ingested) -> dict[str, Any]:
         "rows_read": done.rows_read,
         "bad": dict(done.bad),
         "over_bound": done.over_bound,
+        **({"missing": list(schema.missing)} if schema.missing else {}),
     }
 
 
@@ -246,6 +270,8 @@ def _text(done: Ingested) -> str:
     if schema.account is not None:
         lines.append(f"  pays from the account {schema.account}")
     lines += [f"  {name}: {', '.join(columns)}" for name, columns in schema.columns.items()]
+    if schema.missing:
+        lines.append(f"  empty cells are values in: {', '.join(schema.missing)}")
     lines.append(f"For the curator only: {done.rows_read:,} rows were read, {sum(done.bad.values()):,} were bad")
     lines += [f"  {count:,}: {reason}" for reason, count in done.bad.items()]
     if schema.grouped:

@@ -24,7 +24,7 @@ from dpdist.data.dataset_schema import ArraySpec, Schema
 from dpdist.data.growing import GrowingGroup, attribute_at, id_at, kind_of, schema_at
 from dpdist.data.owners import LENGTH_BYTES, OwnerBuckets, arrange, n_owners, put_aside
 from dpdist.data.readers import Batch, Reader
-from dpdist.data.rows import Rows
+from dpdist.data.rows import Rows, null_of
 from dpdist.data.writing import Compression, rows_of_chunks
 from dpdist.errors import DataError
 
@@ -227,7 +227,10 @@ class Ingestion:
         if anybody and self.compression == "none":  # how many bytes compressed rows take is known once they are written
             self._check_room()
         for bucket in range(self.bucket or 0, self.buckets.n_buckets if anybody else 0):
-            left_out, parts = arrange(self.state.aside(bucket), self.buckets, self.spec.max_rows, self.schema.arrays)
+            left_out, parts = arrange(
+                self.state.aside(bucket), self.buckets, self.spec.max_rows, self.schema.arrays,
+                null_of(self.reader.layout),
+            )  # fmt: skip
             self.over_bound += left_out
             for arrays in parts:
                 self.group.append(arrays)

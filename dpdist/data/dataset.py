@@ -132,6 +132,7 @@ class Dataset:
         max_rows_per_unit: int | None = None,
         grouped: bool = False,
         row_order: RowOrder = "unknown",
+        missing: Iterable[str] = (),
         compression: Compression = "none",
         storage_options: dict[str, Any] | None = None,
         **arrays: Any,
@@ -161,6 +162,9 @@ class Dataset:
             a declared ``n_public``.
         row_order : {"arrival", "permuted", "unknown"}
             How the order of the rows came about; it must not depend on private values for `split` to be sound.
+        missing : iterable of str
+            Numbers of the columns of X, as text, in which NaN is an empty cell that is part of the record. Only
+            estimators that are made for that take such a dataset; a row with an infinite entry is a null row there.
         compression : {"none", "zstd"}
             Of a written store.
         **arrays
@@ -183,7 +187,13 @@ class Dataset:
             row_order=row_order,
             partition_rows=partition_rows,
             account=account,
+            missing=tuple(missing),
         )
+        if unknown := [column for column in missing if str(column) not in schema.missing]:
+            raise DataError(
+                f"missing={unknown!r}: there is no such column; arrays have no names of columns, so expected numbers "
+                "from '0' on"
+            )
         if max_rows_per_unit is None and unit not in OF_ONE_ROW:
             raise MissingBound(
                 f"{unit!r} may own several rows: declare how many at most with max_rows_per_unit=, and do not read it "
@@ -326,6 +336,8 @@ class Dataset:
         for name, spec in self._schema.arrays.items():
             rows, *rest = self._schema.shown_shape(name)
             lines.append(f"  {name}: {spec.dtype} ({', '.join(map(str, [rows, *rest]))}{'' if rest else ','})")
+        if self._schema.missing:
+            lines.append(f"  empty cells are values in: {', '.join(self._schema.missing)}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -337,6 +349,7 @@ class Dataset:
             ("row order", schema.row_order),
             ("partitions", len(self.partitions) if schema.units.counted else "private"),
             ("stored", "in memory" if self.in_memory else self._location),
+            *([("empty cells are values in", ", ".join(schema.missing))] if schema.missing else []),
         ]
         arrays = [
             {

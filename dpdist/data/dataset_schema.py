@@ -116,6 +116,9 @@ class Schema:
     account : str, optional
         Who pays for what is learned from the dataset: an account of the privacy ledger that all data about the same
         people share. By default one of its own, called like its id.
+    missing : tuple of str
+        Columns in which an empty cell (NaN) is part of a record and not a fault; where nobody named columns, their
+        numbers. A row of such a dataset that is null has an infinite cell.
     """
 
     id: str
@@ -129,6 +132,7 @@ class Schema:
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     edition: str | None = None
     account: str | None = None
+    missing: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.arrays:
@@ -140,6 +144,8 @@ class Schema:
             width = math.prod(self.arrays[name].shape[1:])
             if len(names) != width or not all(isinstance(column, str) for column in names):
                 raise DataError(f"array {name!r} has {width} columns; expected as many column names (strings)")
+        there = {column for name in self.arrays for column in self.column_names(name)}
+        object.__setattr__(self, "missing", tuple(str(column) for column in self.missing if str(column) in there))
         lengths = {name: spec.n_rows for name, spec in self.arrays.items()}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{name}: {length}" for name, length in lengths.items())
@@ -186,6 +192,13 @@ class Schema:
         """The privacy unit, how many rows it may own and where these stand."""
         return Units(self.unit, self.max_rows_per_unit, self.grouped)
 
+    def column_names(self, array: str) -> tuple[str, ...]:
+        """Of an array; of a matrix whose columns have no names their numbers, of a column without one nothing."""
+        if array in self.columns:
+            return self.columns[array]
+        shape = self.arrays[array].shape
+        return tuple(map(str, range(shape[1]))) if len(shape) == 2 else ()
+
     def shown_shape(self, name: str) -> tuple[int | str, ...]:
         """Shape of an array, with a word in place of a number of rows that is private."""
         rows, *rest = self.arrays[name].shape
@@ -215,6 +228,7 @@ class Schema:
             "columns": {name: list(names) for name, names in self.columns.items()},
             "edition": self.edition,
             "account": self.account,
+            **({"missing": list(self.missing)} if self.missing else {}),
         }
 
     @classmethod
@@ -248,6 +262,7 @@ class Schema:
                 columns={str(name): tuple(names) for name, names in stored.get("columns", {}).items()},
                 edition=stored.get("edition"),
                 account=stored.get("account"),
+                missing=tuple(stored.get("missing", ())),
             )
         except (KeyError, TypeError, AttributeError) as error:
             problem = type(error).__name__

@@ -17,6 +17,7 @@ from dpdist.data.growing import kind_of
 from dpdist.data.ingestion_spec import FeatureType, IngestionSpec, LabelType, OnBad
 from dpdist.data.opening import Format, open_source
 from dpdist.data.owners import OwnerBuckets, check_size
+from dpdist.data.readers import Reader
 from dpdist.data.stores import resolved
 from dpdist.data.writing import Compression
 from dpdist.errors import DataError
@@ -34,6 +35,7 @@ def ingest(
     ranges: Mapping[str, tuple[float, float]] | None = None,
     unit: str | None = None,
     max_rows: int | None = None,
+    missing: Mapping[str, str] | None = None,
     on_bad: OnBad = "stop",
     dtype: FeatureType = "float64",
     format: Format | None = None,
@@ -68,7 +70,7 @@ def ingest(
         Parquet files by a shell pattern, or a directory of Parquet files.
     dest : path
         A directory that does not exist yet. ``dest`` + ``.ingesting`` beside it remembers how far it is.
-    features, label, label_type, label_levels, levels, ranges, unit, max_rows, dtype
+    features, label, label_type, label_levels, levels, ranges, unit, max_rows, missing, dtype
         See `dpdist.data.ingestion_spec.IngestionSpec`. Nothing of it should be chosen by looking at the data, except by
         the curator.
     on_bad : {"stop", "drop", "zero"}
@@ -115,6 +117,7 @@ def ingest(
         ranges={name: (float(low), float(high)) for name, (low, high) in (ranges or {}).items()},
         unit=unit,
         max_rows=max_rows,
+        missing=dict(missing or {}),
         on_bad=on_bad,
         dtype=dtype,
     )
@@ -144,6 +147,7 @@ def ingest(
         partition_rows=partition_rows,
         columns=columns,
         account=account,
+        missing=kept_columns(reader),
     )
     # part of what was asked for: rows that are put aside stay in their range, and another version may cut others
     buckets = OwnerBuckets.of(schema.id, reader.stored_bytes)
@@ -159,6 +163,12 @@ def ingest(
     }
     request = {"source": identity, "options": {**public, **others}, "id": schema.id}
     return Ingestion(place, reader, schema, compression, public, request, progress).run(restart)
+
+
+def kept_columns(reader: Reader) -> tuple[str, ...]:
+    """Columns of X whose missing cells are kept, by the names that the schema has for them."""
+    layout = reader.layout
+    return tuple(name if reader.named else str(j) for name, j in layout.numbers if name in layout.kept)
 
 
 def _location(dest: str | os.PathLike[str]) -> Path:

@@ -15,6 +15,9 @@ from dpdist.errors import DataError, MissingBound, did_you_mean
 OnBad = Literal["stop", "drop", "zero"]
 LabelType = Literal["float", "str"]
 FeatureType = Literal["float64", "float32"]
+KEEP = "keep"
+MISSING = (KEEP,)
+"""What can be made of the missing cells of a column."""
 _SHOWN_NAMES = 20
 
 
@@ -38,6 +41,9 @@ class IngestionSpec:
         Public bounds ``(lo, hi)`` of a column, mapped to ``2 (v - lo) / (hi - lo) - 1``, that is to [-1, 1].
     unit, max_rows : str, int
         The column that names the owner of a row, and how many rows each owner has in what is written.
+    missing : mapping of str to str
+        What is made of the missing cells of a column, where a row that misses it is not bad: ``"keep"`` keeps them as
+        NaN, which the schema of the dataset then says (`dpdist.data.dataset_schema.Schema.missing`).
     on_bad : {"stop", "drop", "zero"}
     dtype : {"float64", "float32"}
         Of ``X``.
@@ -51,6 +57,7 @@ class IngestionSpec:
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     unit: str | None = None
     max_rows: int | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
     on_bad: OnBad = "stop"
     dtype: FeatureType = "float64"
 
@@ -68,6 +75,11 @@ class IngestionSpec:
         for name, (low, high) in self.ranges.items():
             if not (low < high and math.isfinite(low) and math.isfinite(high - low)):
                 raise DataError(f"the range of {name!r} must be two finite numbers lo < hi, got {low}:{high}")
+        for name, what in self.missing.items():
+            if what not in MISSING:
+                raise DataError(
+                    f"missing cells of {name!r} can be treated as one of {', '.join(MISSING)}, got {what!r}"
+                )
         if self.label is None and self.label_levels:
             raise DataError("levels of the label were given, but no label; name its column with --label")
         if self.unit is not None and self.max_rows is None:
@@ -106,6 +118,7 @@ class IngestionSpec:
         if twice:
             raise DataError(f"{', '.join(map(repr, twice))}: a column can be used once, as a feature, label or unit")
         layout.check_ranges()
+        layout.check_missing()
         return layout
 
     def _expand(self, pattern: str, available: Sequence[str], where: str) -> list[str]:
@@ -124,6 +137,7 @@ class IngestionSpec:
         columns = names or tuple(map(str, range(width)))
         layout = Layout(self, columns, tuple((name, j) for j, name in enumerate(columns)), (), label)
         layout.check_ranges()
+        layout.check_missing()
         return layout
 
     def to_attributes(self) -> dict[str, Any]:
@@ -139,6 +153,7 @@ class IngestionSpec:
             "max_rows": self.max_rows,
             "on_bad": self.on_bad,
             "dtype": self.dtype,
+            **({"missing": dict(self.missing)} if self.missing else {}),
         }
 
 
@@ -160,6 +175,11 @@ class Layout:
     numbers: tuple[tuple[str, int], ...]
     categories: tuple[tuple[str, int, tuple[str, ...]], ...]
     label: str | None
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Columns of ``X`` whose missing cells are kept."""
+        return tuple(name for name, _ in self.numbers if self.spec.missing.get(name) == KEEP)
 
     @property
     def width(self) -> int:
@@ -186,6 +206,16 @@ class Layout:
         if self.spec.unit is not None:
             kinds[self.spec.unit] = "text"
         return kinds
+
+    def check_missing(self) -> None:
+        """Refuse missing cells of a column that is not a number of ``X``."""
+        for name in self.spec.missing:
+            scalable = [name for name, _ in self.numbers]
+            if name not in scalable:
+                raise DataError(
+                    f"missing cells of {name!r} cannot be kept, which is no numeric feature{near(name, scalable)}: a "
+                    "label or an owner has to be there, and a level of its own says that a category is not"
+                )
 
     def check_ranges(self) -> None:
         """Refuse a range of a column that is not a number in the output."""

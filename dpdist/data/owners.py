@@ -114,7 +114,11 @@ def _message(table: pa.Table) -> bytes:
 
 
 def arrange(
-    messages: Iterable[bytes], buckets: OwnerBuckets, max_rows: int, arrays: Mapping[str, ArraySpec]
+    messages: Iterable[bytes],
+    buckets: OwnerBuckets,
+    max_rows: int,
+    arrays: Mapping[str, ArraySpec],
+    null: float = np.nan,
 ) -> tuple[int, Iterator[dict[str, NDArray[Any]]]]:
     """The owners of one bucket with ``max_rows`` rows each.
 
@@ -127,6 +131,8 @@ def arrange(
         The first good ones of each owner are taken.
     arrays : mapping of str to ArraySpec
         What is written; the numbers of rows do not matter.
+    null : float
+        The entries of a null row.
 
     Returns
     -------
@@ -146,7 +152,7 @@ def arrange(
     table = table.take(pa.array(np.flatnonzero(good)[np.argsort(owner_of[good], kind="stable")]))
     owned = np.bincount(owner_of[good], minlength=len(names))
     turns = (standing[order] % np.maximum(owned, 1).astype(np.uint64)).astype(np.int64)
-    return left_out, _filled(table, owned, turns, max_rows, arrays)
+    return left_out, _filled(table, owned, turns, max_rows, arrays, null)
 
 
 def n_owners(messages: Iterable[bytes]) -> int:
@@ -199,6 +205,7 @@ def _filled(
     turns: NDArray[np.int64],
     max_rows: int,
     arrays: Mapping[str, ArraySpec],
+    null_entry: float,
 ) -> Iterator[dict[str, NDArray[Any]]]:
     """``max_rows`` rows for each owner: its ``owned`` ones of ``table``, where owners follow one another, in turns."""
     starts = np.concatenate([[0], np.cumsum(owned)])
@@ -210,16 +217,18 @@ def _filled(
         null = np.repeat(owned[owner.ravel()] == 0, max_rows)
         found = np.flatnonzero(~null)
         rows = table.take(pa.array(source[found]))
-        yield {name: _placed(rows.column(name), found, len(source), spec) for name, spec in arrays.items()}
+        yield {name: _placed(rows.column(name), found, len(source), spec, null_entry) for name, spec in arrays.items()}
 
 
-def _placed(column: pa.ChunkedArray, places: NDArray[np.int64], n_rows: int, spec: ArraySpec) -> NDArray[Any]:
+def _placed(
+    column: pa.ChunkedArray, places: NDArray[np.int64], n_rows: int, spec: ArraySpec, null: float
+) -> NDArray[Any]:
     """The values of a column in their places, and null rows in the others."""
     if spec.dtype == "str":
         out = np.full(n_rows, "", dtype=object)
         out[places] = column.to_numpy()
         return out
-    out = np.full((n_rows, *spec.shape[1:]), np.nan, dtype=spec.dtype)
+    out = np.full((n_rows, *spec.shape[1:]), null, dtype=spec.dtype)
     if len(spec.shape) == 1:
         out[places] = column.to_numpy()
     elif len(places):

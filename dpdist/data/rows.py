@@ -38,6 +38,8 @@ class Rows:
     y: NDArray[Any] | None
     unit: pa.Array | None
     problems: list[Problem] = field(default_factory=list)
+    null: float = np.nan
+    """What the entries of a null row are: infinite where NaN is a missing cell."""
 
     @property
     def bad(self) -> Mask | None:
@@ -62,7 +64,7 @@ class Rows:
 
         A NaN in X or a NaN label makes a row null; the empty text is in no list of classes.
         """
-        self.X[rows] = np.nan
+        self.X[rows] = self.null
         if self.y is not None:
             self.y = np.array(self.y)  # the column of a table may be read-only
             self.y[rows] = "" if self.y.dtype.kind == "O" else np.nan
@@ -74,7 +76,9 @@ class Rows:
 
 def table_rows(table: pa.Table, layout: Layout, problems: list[Problem]) -> Rows:
     """Rows of a table whose columns are float64 or strings (null: missing, or a problem that is already known)."""
-    rows = Rows(np.empty((table.num_rows, layout.width), layout.spec.dtype), None, None, list(problems))
+    rows = Rows(
+        np.empty((table.num_rows, layout.width), layout.spec.dtype), None, None, list(problems), null_of(layout)
+    )
     start = 0
     with np.errstate(over="ignore", invalid="ignore"):
         for piece in table.select([name for name, _ in layout.numbers]).to_batches(max_chunksize=_PIECE):
@@ -99,7 +103,7 @@ def table_rows(table: pa.Table, layout: Layout, problems: list[Problem]) -> Rows
         else:
             rows.y = _scaled(values.to_numpy(), layout.spec.ranges.get(layout.label))
     for name in layout.kinds:
-        if layout.kinds[name] == "number" and table.column(name).null_count:
+        if layout.kinds[name] == "number" and name not in layout.kept and table.column(name).null_count:
             rows._add(_mask(pc.is_null(table.column(name))), f"{name} is missing")
     if layout.spec.unit is not None:
         rows.unit, absent = _units(table.column(layout.spec.unit).combine_chunks())
@@ -116,7 +120,7 @@ def array_rows(arrays: Mapping[str, NDArray[Any]], layout: Layout) -> Rows:
             X = X.astype(np.float64)
             for name, column in layout.numbers:
                 X[:, column] = _scaled(X[:, column], layout.spec.ranges.get(name))
-        rows = Rows(np.array(X, layout.spec.dtype, order="C"), None, None)
+        rows = Rows(np.array(X, layout.spec.dtype, order="C"), None, None, null=null_of(layout))
     if "y" in arrays and layout.label is not None:
         y = arrays["y"]
         if layout.text_label:
@@ -135,6 +139,11 @@ def array_rows(arrays: Mapping[str, NDArray[Any]], layout: Layout) -> Rows:
         rows._add(absent, f"{layout.spec.unit} is missing")
     _check_finite(rows, layout)
     return rows
+
+
+def null_of(layout: Layout) -> float:
+    """What the entries of a null row are."""
+    return np.inf if layout.kept else np.nan
 
 
 def _scaled(values: NDArray[Any], bounds: tuple[float, float] | None) -> NDArray[Any]:
@@ -176,6 +185,8 @@ def _check_finite(rows: Rows, layout: Layout) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         if not np.isfinite(rows.X.sum()):
             for name, column in layout.numbers:
-                rows._add(~np.isfinite(rows.X[:, column]), f"{name} is not a finite {layout.spec.dtype} number")
+                values = rows.X[:, column]
+                wrong = np.isinf(values) if name in layout.kept else ~np.isfinite(values)
+                rows._add(wrong, f"{name} is not a finite {layout.spec.dtype} number")
         if rows.y is not None and rows.y.dtype.kind == "f" and not np.isfinite(rows.y.sum()):
             rows._add(~np.isfinite(rows.y), f"{layout.label} is not a finite number")

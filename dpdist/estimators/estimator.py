@@ -20,7 +20,7 @@ from dpdist.data import ROWS, ArraySpec, Dataset, Units
 from dpdist.engine.checks import check_asked, check_numbers, check_plannable
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.shards import Prepare, kept_row_bytes
-from dpdist.errors import BudgetError, MissingBound, warn_caller
+from dpdist.errors import BudgetError, DataError, MissingBound, warn_caller
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import ChoosesObjects
 from dpdist.estimators.computation import computation_of
@@ -37,6 +37,8 @@ from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.audit.worst_neighbours import FAR_LABEL, Pair, labelled_rows, opposite_rows
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.ledger.ledger import Ledger
+
+SHOWN_COLUMNS = 20
 
 
 @dataclass(eq=False, repr=False)
@@ -78,6 +80,8 @@ class Estimator(Noted, ChoosesObjects, Inference, ReadableFit):
     """Values of parameters that methods ask for, for finding out which methods read another one."""
     labelled: ClassVar[bool] = True
     """Whether rows have labels."""
+    empty_cells: ClassVar[bool] = False
+    """Whether a cell that nobody saw (NaN) is part of a record, rather than a fault of it."""
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit to arrays (``fit(X, y)``) or to a stored dataset (``fit(dataset)``)."""
@@ -236,6 +240,7 @@ class Estimator(Noted, ChoosesObjects, Inference, ReadableFit):
     def _fit(self, X: Any, y: Any, **beside: Any) -> Self:
         self._check_parameters()
         dataset = self._dataset(X, y)
+        self.check_missing(dataset.schema.missing)
         arrays = self._prepare(dataset.arrays)
         method = self._method(dataset.n_rows, self.n_features_in_, dataset.schema.units, **beside)
         if somebody_asks():
@@ -315,6 +320,16 @@ class Estimator(Noted, ChoosesObjects, Inference, ReadableFit):
             self._warnings(method)
         refuse_unread(self, public, method, read)
         return method
+
+    def check_missing(self, columns: Sequence[str]) -> None:
+        """Refuse a dataset that declares empty cells in these columns, where they would make null rows."""
+        if columns and not self.empty_cells:
+            shown = ", ".join(map(repr, columns[:SHOWN_COLUMNS])) + (", ..." if len(columns) > SHOWN_COLUMNS else "")
+            raise DataError(
+                f"empty cells are values in the columns {shown} of the dataset, and {type(self).__name__} would count "
+                "every row with one as empty: fit MissingCovariateRegression, or ingest the table without "
+                "--missing COLUMN=keep for these columns"
+            )
 
     def _check_units(self, units: Units) -> None:
         """Refuse a dataset by whose rows it has, before anything is said about how many there are."""

@@ -84,6 +84,8 @@ def _shown(job: Job, size: Size, plan: Plan) -> Size:
 
 def checked(job: Job, size: Size) -> tuple[Any, Plan]:
     """The estimator of a job and its plan; an error names the key and the line that are wrong."""
+    if size.schema is not None and size.schema.missing:
+        make_estimator(job).check_missing(size.schema.missing)
     with locating(job):
         model = make_estimator(job)
         plan = model.plan(size.n_rows, size.n_features, **_of_units(size))

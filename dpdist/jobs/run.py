@@ -174,6 +174,7 @@ def describe(dataset: Dataset, source: str, neighbours: Neighbours) -> dict[str,
         "unit": schema.unit,
         "max_rows_per_unit": schema.max_rows_per_unit,
         "columns": {name: list(columns) for name, columns in schema.columns.items()},
+        **({"missing": list(schema.missing)} if schema.missing else {}),
     }
 
 

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpdist.kernels.clip import check_bound
 from dpdist.kernels.coordinate_gradients import coordinate_gradient
 from dpdist.kernels.gradients import glm_gradient
+from dpdist.kernels.missing_cells import missing_cells_gradient
 from dpdist.kernels.truncation import ScalarMap
 from dpdist.losses.loss import Loss
 from dpdist.losses.mixtures import SignedLabels, TwoCentres, TwoLines, log_cosh
@@ -44,6 +45,8 @@ class Latent(ABC):
         Whether b and -b are the same model.
     labelled : bool
         Whether rows have a label.
+    empty_cells : bool
+        Whether an entry that is NaN is a missing cell, rather than a fault of the row.
     """
 
     noise_std: float
@@ -51,13 +54,17 @@ class Latent(ABC):
     tag: ClassVar[str]
     symmetric: ClassVar[bool] = True
     labelled: ClassVar[bool] = True
+    empty_cells: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_bound(self.noise_std, "noise_std")
 
     @abstractmethod
     def weight(self, X: Floats, y: Any, b: Floats) -> Floats:
-        """The expectation step: the mean of the sign of every row, given what was seen of it."""
+        """The expectation step: the mean of the sign of every row, given what was seen of it.
+
+        Of missing cells, what b is multiplied by to have their means.
+        """
 
     @abstractmethod
     def row_gradients(self, X: Floats, y: Any, b: Floats) -> Floats:
@@ -229,6 +236,92 @@ class MixedLines(Latent):
         """Exact sum of ``-tanh(.) y x`` of rows of norm ``row_norm`` at most, each clipped to ``clip_norm``."""
         loss = SignedLabels(self.noise_std)
         return glm_gradient(X, y, b, loss, row_norm=row_norm, clip_norm=clip_norm, grid=grid, rows=rows)
+
+
+@dataclass(frozen=True)
+class MissingCells(Latent):
+    """Labels ``y = <b, x> + v`` with normal v, of standard normal rows x of which nobody saw the cells that are NaN.
+
+    With ``r`` the residual of the cells that were seen and ``nu = sigma^2 + sum of b_j^2`` over the others, which have
+    the mean ``b_j r / nu``, the gradient is ``x_j r sigma^2 / nu`` where a cell was seen and ``b_j (r^2 / nu - 1)
+    sigma^2 / nu`` where it was not. The last factor is missing in print, which is another estimating equation (D10).
+
+    Parameters
+    ----------
+    noise_std : float
+    missing_rate : float, default 0.1
+        Public guess of the share of cells that are missing, for what is expected of a fit; no gradient depends on it.
+    exact : bool, default True
+        False takes the gradient as printed.
+
+    >>> model = MissingCells(1.0)
+    >>> model.row_gradients(np.array([[2.0, np.nan]]), np.array([3.0]), np.array([1.0, 1.0]))
+    array([[ 1.  , -0.25]])
+    """
+
+    tag: ClassVar[str] = "MissingCells"
+    symmetric: ClassVar[bool] = False
+    empty_cells: ClassVar[bool] = True
+
+    missing_rate: float = 0.1
+    exact: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.missing_rate < 1:
+            raise ValueError(f"missing_rate must be a share in [0, 1), got {self.missing_rate!r}")
+
+    def _hidden(self, X: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
+        """The cells that were seen, b where they were not, and the variance of a label given the former."""
+        missing = np.isnan(X)
+        lost, nu = np.where(missing, b, 0.0), np.full(len(X), self.noise_std**2)
+        for column in lost.T:  # in an order that is the row's own
+            nu += column * column
+        return np.where(missing, 0.0, X), lost, nu
+
+    def weight(self, X: Floats, y: Any, b: Floats) -> Floats:
+        seen, _, nu = self._hidden(X, b)
+        return np.asarray((y - seen @ b) / nu)
+
+    def row_gradients(self, X: Floats, y: Any, b: Floats) -> Floats:
+        return -self.descent(X, y, np.where(np.isnan(X), 0.0, X) @ b, b)
+
+    def descent(self, X: Floats, y: Any, u: Floats, b: Floats) -> Floats:
+        seen, lost, nu = self._hidden(X, b)
+        r, share = y - u, self.noise_std**2 / nu
+        ratio = (r * r / nu - 1) * (share if self.exact else 1.0)
+        return np.asarray(-(share * r)[:, None] * seen - ratio[:, None] * lost)
+
+    def log_likelihood(self, X: Floats, y: Any, b: Floats) -> Floats:
+        seen, _, nu = self._hidden(X, b)
+        return np.asarray(-((y - seen @ b) ** 2) / (2 * nu) - np.log(2 * math.pi * nu) / 2)
+
+    def maximum(self, X: Floats, y: Any, b: Floats) -> Floats:
+        seen, lost, nu = self._hidden(X, b)
+        mean = seen + (self.weight(X, y, b))[:, None] * lost
+        moment = mean.T @ mean + np.diag(np.isnan(X).sum(axis=0)) - (lost / nu[:, None]).T @ lost
+        return np.asarray(np.linalg.solve(moment, mean.T @ y))
+
+    def second_moment(self, radius: float, entry_bound: float) -> float:
+        square = self.noise_std**2
+        label = 3 * (4 * radius**2 + square)
+        return max(label, entry_bound**2 * (1 + label * (4 * radius**2 + square) / square**2))
+
+    def information(self, radius: float) -> tuple[float, float]:
+        p, square = self.missing_rate, self.noise_std**2
+        nu = square + p * radius**2
+        across = (1 - p) * square / nu
+        return min(across + 2 * square * (p * radius / nu) ** 2, 1.0), across
+
+    def clipped_sum(
+        self, X: NDArray[Any], y: Any, b: Floats, clip_norm: float, grid: float, rows: Units | None
+    ) -> Units:
+        return missing_cells_gradient(X, y, b, self.noise_std, clip_norm, grid=grid, exact=self.exact, rows=rows)
+
+    def mapped_sum(
+        self, X: NDArray[Any], y: Any, b: Floats, bounded: ScalarMap, grid: float, rows: Units | None
+    ) -> Units:
+        return missing_cells_gradient(X, y, b, self.noise_std, bounded, grid=grid, exact=self.exact, rows=rows)
 
 
 def distance(model: Latent, estimate: ArrayLike, truth: ArrayLike) -> float:

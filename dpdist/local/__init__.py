@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dpdist.local.density.density_queries import DensityQueries
     from dpdist.local.frequency.heavy_hitters import HeavyHitters
     from dpdist.local.frequency.histogram import Histogram
-    from dpdist.local.latent.latent_models import MixedRegression, TwoComponentMixture
+    from dpdist.local.latent.latent_models import MissingCovariateRegression, MixedRegression, TwoComponentMixture
     from dpdist.local.linear.glm import GeneralizedLinearModel, LogisticRegression
     from dpdist.local.linear.kernel_ridge import KernelRidge
     from dpdist.local.linear.regression import LinearRegression
@@ -44,6 +44,7 @@ __all__ = [
     "LogisticRegression",
     "Marginals",
     "Mean",
+    "MissingCovariateRegression",
     "MixedRegression",
     "RiskSurface",
     "SecondMoment",
@@ -66,7 +67,7 @@ _HOMES = {
     "dpdist.local.density.density_queries": ("DensityQueries",),
     "dpdist.local.frequency.histogram": ("Histogram",),
     "dpdist.local.frequency.heavy_hitters": ("HeavyHitters",),
-    "dpdist.local.latent.latent_models": ("MixedRegression", "TwoComponentMixture"),
+    "dpdist.local.latent.latent_models": ("MissingCovariateRegression", "MixedRegression", "TwoComponentMixture"),
     "dpdist.local.linear.glm": ("GeneralizedLinearModel", "LogisticRegression"),
     "dpdist.local.linear.kernel_ridge": ("KernelRidge",),
     "dpdist.local.linear.regression": ("LinearRegression",),

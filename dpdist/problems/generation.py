@@ -23,7 +23,7 @@ from dpdist.privacy.randomness.streams import Stream, block_size, run_key_from_s
 
 Rows = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 Labels = Callable[[np.random.Generator, np.ndarray], np.ndarray]
-_ROWS, _LABELS, _TRUTH = 0, 1, 2
+_ROWS, _LABELS, _TRUTH, _HIDDEN = 0, 1, 2, 3
 
 
 class Placing(TypedDict, total=False):
@@ -112,8 +112,12 @@ class Generation:
         label_dtype: str = "int8",
         rows: Rows = on_sphere,
         unit: str = "row",
+        hidden: Labels | None = None,
     ) -> tuple[Dataset, np.ndarray]:
-        """Rows as long as ``truth``, with labels if there are any, where they were asked to go; and the truth."""
+        """Rows as long as ``truth``, with labels if there are any, where they were asked to go; and the truth.
+
+        ``hidden`` says which cells of rows nobody sees; labels are those of the whole rows.
+        """
         n_features, dtype = truth.shape[-1], self._placing.get("dtype", "float64")
         if n_rows < 1:
             raise DataError(f"n_rows must be at least 1, got {n_rows}")
@@ -131,20 +135,27 @@ class Generation:
                 low, high = max(start, first), min(stop, first + block_rows)
                 # Always the whole block: products of fewer rows could round differently and flip a label.
                 X_block = rows(self.stream.generator(block, _ROWS), (block_rows, n_features))
-                filled["X"][low - start : high - start] = X_block[low - first : high - first]
                 if labels is not None:
                     y_block = labels(self.stream.generator(block, _LABELS), X_block)
                     filled["y"][low - start : high - start] = y_block[low - first : high - first]
+                if hidden is not None:
+                    X_block = np.where(hidden(self.stream.generator(block, _HIDDEN), X_block), np.nan, X_block)
+                filled["X"][low - start : high - start] = X_block[low - first : high - first]
             return filled
 
         partition_rows = self._placing.get("partition_rows")
-        schema = Schema(id=new_id(), arrays=specs, row_order="arrival", unit=unit, partition_rows=partition_rows)
+        missing = () if hidden is None else tuple(map(str, range(n_features)))
+        schema = Schema(
+            id=new_id(), arrays=specs, row_order="arrival", unit=unit, partition_rows=partition_rows, missing=missing
+        )
         store = self._placing.get("store")
         if store is not None:
             compression = self._placing.get("compression", "none")
             return Dataset.open(write_group(store, schema, fill, compression=compression)), truth
         arrays: dict[str, Any] = fill(0, n_rows)
-        placed: dict[str, Any] = {"partition_rows": partition_rows, "row_order": "arrival", "unit": unit}
+        placed: dict[str, Any] = {
+            "partition_rows": partition_rows, "row_order": "arrival", "unit": unit, "missing": missing,
+        }  # fmt: skip
         return Dataset.from_arrays(dataset_id=schema.id, **placed, **arrays), truth
 
 

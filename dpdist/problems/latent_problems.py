@@ -1,4 +1,4 @@
-"""Generated rows with something that nobody sees: the component of a row, the sign of a line.
+"""Generated rows with something that nobody sees: the component of a row, the sign of a line, a cell.
 
 The truth is b, in a random direction, ``snr`` times as long as the noise; conventions are those of
 `dpdist.problems.linear_problems`.
@@ -17,8 +17,8 @@ from sklearn.mixture import GaussianMixture
 from dpdist.data.dataset import Dataset
 from dpdist.errors import DataError
 from dpdist.estimators.answer_kinds import Answer
-from dpdist.kernels.latent import Latent, MixedLines, TwoComponents, distance
-from dpdist.problems.generation import Generation, Placing
+from dpdist.kernels.latent import Latent, MissingCells, MixedLines, TwoComponents, distance
+from dpdist.problems.generation import Generation, Placing, check_share
 from dpdist.problems.metrics import Array, TruthMetric
 from dpdist.problems.problem import Problem, parameters
 
@@ -89,6 +89,52 @@ def mixed_regression(
     return generation.dataset(n_rows, truth, labels, "float64", rows=rows)
 
 
+def missing_cells(
+    n_rows: int,
+    n_features: int = 5,
+    *,
+    snr: float = 1.0,
+    noise_std: float = 1.0,
+    missing_rate: float = 0.1,
+    **placing: Unpack[Placing],
+) -> tuple[Dataset, np.ndarray]:
+    """Normal rows x with labels ``<b, x> + noise_std e``, where every cell is missing (NaN) with some probability.
+
+    Parameters
+    ----------
+    snr, noise_std
+        As in `two_components`.
+    missing_rate : float
+        The probability, the same for all cells.
+    n_rows, n_features, store, partition_rows, dtype, compression, random_state
+        As in `dpdist.problems.linear_problems.logit`.
+
+    Returns
+    -------
+    dataset, truth
+        As `two_components`, with labels; the dataset declares its missing cells.
+
+    Examples
+    --------
+    >>> data, truth = missing_cells(1000, 4, missing_rate=0.3)
+    >>> data.schema.missing, bool(0.25 < np.isnan(data.read(0, 1000)["X"]).mean() < 0.35)
+    (('0', '1', '2', '3'), True)
+    """
+    check_share("missing_rate", missing_rate)
+    generation, truth = _world("latent.missing_cells", placing, n_features, snr, noise_std, missing_rate=missing_rate)
+
+    def labels(generator: np.random.Generator, X: np.ndarray) -> np.ndarray:
+        return X @ truth + noise_std * generator.standard_normal(len(X))
+
+    def rows(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        return generator.standard_normal(shape)
+
+    def hidden(generator: np.random.Generator, X: np.ndarray) -> np.ndarray:
+        return generator.random(X.shape) < missing_rate
+
+    return generation.dataset(n_rows, truth, labels, "float64", rows=rows, hidden=hidden)
+
+
 def mixture(
     n_rows: int,
     n_features: int = 2,
@@ -131,10 +177,12 @@ def mixture(
     return generation.dataset(n_rows, truth, rows=rows)
 
 
-def _world(name: str, placing: Placing, n_features: int, snr: float, noise_std: float) -> tuple[Generation, np.ndarray]:
+def _world(
+    name: str, placing: Placing, n_features: int, snr: float, noise_std: float, **law: float
+) -> tuple[Generation, np.ndarray]:
     if not (noise_std > 0 and math.isfinite(noise_std)):
         raise DataError(f"noise_std must be a positive number, got {noise_std!r}")
-    generation = Generation(name, placing, n_features=n_features, snr=snr, noise_std=noise_std)
+    generation = Generation(name, placing, n_features=n_features, snr=snr, noise_std=noise_std, **law)
     return generation, generation.directions(1, n_features, snr * noise_std)[0]
 
 
@@ -182,6 +230,14 @@ class LineDistance(SignlessDistance):
     kind = MixedLines
 
 
+class DistanceWithMissingCells(SignlessDistance):
+    """Coefficients of a regression with missing cells, whose sign is known."""
+
+    answer = Answer.COEFFICIENTS
+    what = "distance to the true coefficients, over their length"
+    kind = MissingCells
+
+
 def matched(centres: Array, truth: Array) -> float:
     """The largest distance of a centre to its own true one, for the best way to pair them.
 
@@ -226,6 +282,13 @@ PROBLEMS = (
         mixed_regression,
         parameters(n=20_000, d=5, snr=3.0, noise_std=1.0),
         (LineDistance,),
+    ),
+    Problem(
+        "missing-cells",
+        "regression of normal rows with missing cells",
+        missing_cells,
+        parameters(n=20_000, d=5, snr=1.0, noise_std=1.0, missing_rate=0.1),
+        (DistanceWithMissingCells,),
     ),
     Problem(
         "mixture",

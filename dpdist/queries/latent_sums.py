@@ -15,6 +15,7 @@ from dpdist.kernels.latent import Latent, MixedLines, TwoComponents
 from dpdist.kernels.truncation import ScalarMap
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.norms import FROBENIUS
+from dpdist.queries.gradient_sums import LargestEigenvalue
 from dpdist.queries.moment_sums import SecondMomentSum
 
 
@@ -125,6 +126,20 @@ class LineResponseSum(Query):
 
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         return self.model.response_sum(block["X"], block["y"], state, self.row_norm, self.clip_norm, self.grid, rows)
+
+
+@dataclass(frozen=True)
+class SeenEigenvalue(LargestEigenvalue):
+    """`LargestEigenvalue` of rows with 0 in the place of missing cells (NaN); an infinite cell makes an empty row.
+
+    Whatever is filled in, a row is a row: the sensitivity is the same.
+    """
+
+    tag: ClassVar[str] = "SeenEigenvalue"
+
+    def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        X = block["X"]
+        return super().summarise({"X": np.where(np.isnan(X), X.dtype.type(0), X)}, state, rows)
 
 
 @dataclass(frozen=True)

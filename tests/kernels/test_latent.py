@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from dpdist.kernels.grid import grid_for
-from dpdist.kernels.latent import MixedLines, TwoComponents, distance
+from dpdist.kernels.latent import MissingCells, MixedLines, TwoComponents, distance
 from dpdist.kernels.truncation import SmoothTruncation, SoftTruncation
 
-MODELS = [TwoComponents(1.3), MixedLines(0.8)]
-NAMES = ["two components", "mixed lines"]
+MODELS = [TwoComponents(1.3), MixedLines(0.8), MissingCells(0.9)]
+NAMES = ["two components", "mixed lines", "missing cells"]
 
 
 def drawn(model, n, b, seed=0):
@@ -22,6 +22,9 @@ def drawn(model, n, b, seed=0):
     if isinstance(model, TwoComponents):
         return z[:, None] * b + noise * rng.normal(size=(n, b.size)), None
     X = rng.normal(size=(n, b.size))
+    if isinstance(model, MissingCells):
+        y = X @ b + noise * rng.normal(size=n)
+        return np.where(rng.random(X.shape) < model.missing_rate, np.nan, X), y
     return X, z * (X @ b) + noise * rng.normal(size=n)
 
 
@@ -30,6 +33,8 @@ def test_gradients_are_those_of_the_likelihood(model):
     """Fisher's identity, by finite differences, at points far from and near the truth."""
     rng = np.random.default_rng(1)
     X, y, h = rng.normal(size=(40, 4)) * 2, rng.normal(size=40) * 3, 1e-6
+    if model.empty_cells:
+        X[rng.random(X.shape) < 0.3] = np.nan
     for scale in (0.05, 1.0, 3.0):
         b = rng.normal(size=4) * scale
         ahead, behind = (
@@ -48,7 +53,7 @@ def test_the_likelihood_is_a_density(model):
     assert total == pytest.approx(1.0, abs=1e-9)
 
 
-@pytest.mark.parametrize("kind", [TwoComponents, MixedLines], ids=NAMES)
+@pytest.mark.parametrize("kind", [TwoComponents, MixedLines], ids=NAMES[:2])
 @pytest.mark.parametrize("snr", [1.0, 3.0])
 def test_the_truth_is_a_fixed_point(kind, snr):
     """With half of the weight's argument, as printed, it is none where components overlap (D6)."""
@@ -67,9 +72,13 @@ def test_the_truth_is_a_fixed_point(kind, snr):
 def test_sums_are_those_of_bounded_gradients(model):
     rng = np.random.default_rng(2)
     X, y = rng.normal(size=(1000, 5)) * 2, rng.normal(size=1000) * 3
-    X[3], y[7] = np.nan, np.inf
+    X[3], y[7] = (np.inf if model.empty_cells else np.nan), np.inf
+    if model.empty_cells:
+        X[rng.random(X.shape) < 0.3] = np.nan
+        X[5] = np.nan
     b = rng.normal(size=5)
-    good = np.isfinite(X).all(axis=1) & (np.isfinite(y) | (not model.labelled))
+    finite = np.isfinite(X) | (np.isnan(X) & model.empty_cells)
+    good = finite.all(axis=1) & (np.isfinite(y) | (not model.labelled))
     g = model.row_gradients(X[good], y[good], b)
     for bound in (0.3, 2.0, 1e6):
         found = model.clipped_sum(X, y, b, bound, grid_for(bound), None) * grid_for(bound)
@@ -108,7 +117,7 @@ def test_the_second_moment_has_its_bound_wherever_the_point_is(model):
             assert largest < model.second_moment(2.5, entries)
 
 
-@pytest.mark.parametrize("kind", [TwoComponents, MixedLines], ids=NAMES)
+@pytest.mark.parametrize("kind", [TwoComponents, MixedLines], ids=NAMES[:2])
 @pytest.mark.parametrize("snr", [0.7, 2.0])
 def test_the_information_is_the_variance_of_the_score(kind, snr):
     model, b = kind(1.5), np.array([1.5 * snr, 0.0, 0.0])
@@ -121,3 +130,66 @@ def test_distances_are_over_both_signs():
     b = np.array([1.0, -2.0])
     assert distance(TwoComponents(1.0), -b, b) == 0.0
     assert distance(TwoComponents(1.0), b + np.array([0.3, 0.4]), b) == pytest.approx(0.5)
+
+
+# -- missing cells -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.4])
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_truth_is_a_fixed_point_with_missing_cells(rate, exact):
+    """Of the printed equation as well (spec 07, D10), and a step of the algorithm without privacy stays there."""
+    model, b, n = MissingCells(1.0, rate, exact), np.array([0.8, -0.6, 0.0]), 400_000
+    X, y = drawn(model, n, b)
+    gradients = model.row_gradients(X, y, b)
+    assert (np.abs(gradients.mean(axis=0)) < 5.5 * gradients.std(axis=0) / math.sqrt(n)).all()
+    assert np.abs(model.maximum(X, y, b) - b).max() < 0.01
+
+
+def test_gradients_as_printed_are_those_of_the_printed_matrix():
+    """``y m - K b`` with K of seed 002, (11), formed row by row; with the true covariance the factor appears (D10)."""
+    rng = np.random.default_rng(5)
+    X, y, b, s2 = rng.normal(size=(30, 4)), rng.normal(size=30), rng.normal(size=4), 0.49
+    X[rng.random(X.shape) < 0.4] = np.nan
+    for exact in (False, True):
+        expected = []
+        for x, label in zip(X, y, strict=True):
+            seen, z = np.nan_to_num(x), ~np.isnan(x)
+            lost = np.where(z, 0.0, b)
+            nu = s2 + lost @ lost
+            m = seen + (label - seen @ b) / nu * lost
+            hidden = np.diag(1.0 - z)
+            K = hidden + np.outer(m, m) - np.outer((1 - z) * m, (1 - z) * m)
+            if exact:  # E x x' given what was seen
+                K = hidden - np.outer(lost, lost) / nu + np.outer(m, m)
+            expected.append(label * m - K @ b)
+        found = MissingCells(0.7, exact=exact).row_gradients(X, y, b)
+        assert np.allclose(found, expected)
+
+
+def test_the_steps_of_the_algorithm_climb():
+    model, rng = MissingCells(1.0, 0.3), np.random.default_rng(6)
+    X, y = drawn(model, 5000, np.array([1.0, -2.0, 0.5]))
+    b, levels = rng.normal(size=3), []
+    for _ in range(8):
+        levels.append(model.log_likelihood(X, y, b).sum())
+        b = model.maximum(X, y, b)
+    assert (np.diff(levels) > -1e-9).all()
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.4])
+def test_the_information_with_missing_cells_is_at_least_what_is_said(rate):
+    model, d = MissingCells(1.5, rate), 12
+    b = np.full(d, 1.5 * 1.2 / math.sqrt(d))
+    X, y = drawn(model, 200_000, b, seed=4)
+    values = np.linalg.eigvalsh(np.cov(model.row_gradients(X, y, b).T)) / 1.5**2
+    along, across = model.information(float(np.linalg.norm(b)))
+    assert 0.97 * along < values[-1] < 1.15 * along and 0.97 * across < np.median(values) < 1.15 * across
+
+
+def test_what_is_missing_does_not_depend_on_the_type_of_the_rows():
+    rng, model = np.random.default_rng(8), MissingCells(1.0)
+    X, y, b = rng.normal(size=(300, 9)).astype(np.float32), rng.normal(size=300), rng.normal(size=9)
+    X[rng.random(X.shape) < 0.2] = np.nan
+    found = [model.clipped_sum(rows, y, b, 1.0, grid_for(1.0), None) for rows in (X, X.astype(np.float64))]
+    assert np.array_equal(*found)

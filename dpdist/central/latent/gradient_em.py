@@ -35,18 +35,20 @@ from dpdist.central.linear.heavy_tailed import FAILURE, SCALE_SHARE, truncation_
 from dpdist.constraints import L2Ball
 from dpdist.errors import BudgetError
 from dpdist.estimators.parameters import check_bound, choice
-from dpdist.kernels.latent import MixedLines
 from dpdist.kernels.truncation import ScalarMap, SmoothTruncation, SoftTruncation
 from dpdist.method import DECIDED, Line, Oracle, Public, Vector
 from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian
 from dpdist.queries.gradient_sums import LargestEigenvalue
-from dpdist.queries.latent_sums import LatentCoordinateSum, LatentGradientSum
+from dpdist.queries.latent_sums import LatentCoordinateSum, LatentGradientSum, SeenEigenvalue
 from dpdist.solvers.loops import drive, prox_gradient
 
 FEW_ROWS = 100
 """Rows times epsilon over columns, below which half of the clip norm is better."""
+SKEWED, SKEWED_MANY, MANY_ROWS = 1.5, 3.0, 2e4
+"""The clip norm of gradients that are skewed, over the usual one, and from which such number on: their clipped mean is
+off by a share that more rows do not take away (spec 07, section 6.1)."""
 STEP_SHARE = 0.01
 """Of mu^2, for the largest eigenvalue of the second moment of the rows."""
 STABLE = 1.5
@@ -63,8 +65,8 @@ class GradientEM(LatentMethod):
     ----------
     n_rounds : int, optional
     step_size : float, optional
-        Public. Default: 1, the step of the EM algorithm itself; for lines at most 1.5 over the largest eigenvalue of
-        the second moment of the rows, which is released for 1 % of mu^2, so that no step goes too far.
+        Public. Default: 1, the step of the EM algorithm itself; where rows have labels at most 1.5 over the largest
+        eigenvalue of the second moment of the rows, which is released for 1 % of mu^2, so that no step goes too far.
 
     Attributes
     ----------
@@ -92,14 +94,15 @@ class GradientEM(LatentMethod):
     @property
     def _finds_step(self) -> bool:
         """Whether rows may be longer or more alike than an EM step supposes."""
-        return self.step_size is None and isinstance(self.statement.model, MixedLines)
+        return self.step_size is None and self.statement.model.labelled
 
     def before(self) -> list[Line]:
         start = super().before()
         if not self._finds_step:
             return start
         public = self.public
-        query = LargestEigenvalue(public.n_features, self.row_norm, public.n_rows)
+        kind = SeenEigenvalue if self.statement.model.empty_cells else LargestEigenvalue
+        query = kind(public.n_features, self.row_norm, public.n_rows)
         return [*start, Line("curvature", Gaussian(), query, share=STEP_SHARE)]
 
     def lines(self) -> Sequence[Line]:
@@ -147,7 +150,7 @@ class GradientEM(LatentMethod):
     @property
     def variance(self) -> float:
         """Of a column, as the stated norm of a row has it."""
-        if not isinstance(self.statement.model, MixedLines):
+        if not self.statement.model.labelled:
             return 1.0
         return (self.row_norm / usual_norm(self.public.n_features)) ** 2
 
@@ -178,7 +181,8 @@ class ClippedEM(GradientEM):
     step_size : float, optional
     clip_norm : float, optional
         Public bound C of the norm of a row's gradient. Default: ``noise_std sqrt(n_features)``, half of it for few
-        rows; for lines with a stated ``row_norm``, ``noise_std row_norm`` over what it is for standardised columns.
+        rows, for missing cells 1.5 times it, or 3 times for very many rows; for lines with a stated ``row_norm``,
+        ``noise_std row_norm`` over what it is for standardised columns.
     """
 
     tag, name = "ClippedEM", "clip"
@@ -192,9 +196,12 @@ class ClippedEM(GradientEM):
 
     def decide(self, public: Public, statement: Statement) -> Self:
         decided = self._with(public, statement)
-        few = public.n_rows * public.budget.epsilon < FEW_ROWS * public.n_features
-        default = (0.5 if few else 1.0) * statement.model.noise_std * math.sqrt(public.n_features)
-        if isinstance(statement.model, MixedLines):
+        rows = public.n_rows * public.budget.epsilon / public.n_features
+        multiple = 0.5 if rows < FEW_ROWS else 1.0
+        if statement.model.empty_cells:
+            multiple = SKEWED_MANY if rows > MANY_ROWS else SKEWED
+        default = multiple * statement.model.noise_std * math.sqrt(public.n_features)
+        if statement.model.labelled:
             default *= decided.row_norm / usual_norm(public.n_features)
         clip_norm = float(self.clip_norm or default)
         n_rounds = self.n_rounds or decided.default_rounds(decided.gains[0] * clip_norm)

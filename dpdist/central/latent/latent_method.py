@@ -132,6 +132,9 @@ class LatentMethod(Method):
         epsilon, d = public.budget.epsilon, public.n_features
         across = math.ceil(min(2 * statement.radius / reach, MOST_ROUNDS))
         finer = math.ceil(math.log(max(public.n_rows * epsilon / d, 1.0)) / 2)
+        if statement.model.empty_cells:  # a step leaves the share 1 - h of an error, h the information of a row
+            left = 1.0 - min(min(statement.model.information(statement.radius)), 0.6)
+            return min(max(across + math.ceil(finer / -math.log(left)), FEWEST_ROUNDS), MOST_ROUNDS + SLOW_ROUNDS)
         overlap = statement.radius <= OVERLAP * statement.model.noise_std
         slow = SLOW_ROUNDS if overlap and public.n_rows * epsilon > MANY else 0
         return min(max(across + finer, FEWEST_ROUNDS), MOST_ROUNDS) + slow

@@ -1,4 +1,4 @@
-"""Mixtures of two components and of two lines, fitted by private EM algorithms.
+"""Mixtures of two components and of two lines, and lines with missing cells, fitted by private EM algorithms.
 
 Thin subclasses of `LatentModel`: a model of `dpdist.kernels.latent` and what users ask of a fitted one. The methods are
 in `dpdist.central.latent.gradient_em`.
@@ -13,17 +13,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.central.latent.gradient_em import ClippedEM, SplitEM, TruncatedEM
 from dpdist.central.latent.latent_method import LatentMethod, Statement
 from dpdist.central.latent.weighted_em import MapEM, PreconditionedEM, StatisticsEM
-from dpdist.errors import BudgetError, MissingBound
+from dpdist.data import Dataset
+from dpdist.errors import BudgetError, MissingBound, warn_caller
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
-from dpdist.estimators.parameters import check_bound, public_vector
-from dpdist.kernels.latent import Latent, MixedLines, TwoComponents
+from dpdist.estimators.parameters import check_between, check_bound, public_vector
+from dpdist.kernels.latent import Latent, MissingCells, MixedLines, TwoComponents
 from dpdist.method import Method, Public, Vector, by_name
 from dpdist.privacy.audit.worst_neighbours import FAR_LABEL, Pair, labelled_rows, orthogonal_rows, rows_across
 
@@ -121,13 +123,21 @@ class LatentModel(Estimator):
         if not self.labelled:
             return pairs
         y = np.append(FAR_LABEL, np.zeros(n_rows - 1))
+        if self.empty_cells:  # a row that toggles a cell, and one of which none is there
+            one = {"X": np.vstack([along, np.zeros((n_rows - 1, n_features))])}
+            for name, row in {
+                "a missing cell": np.append(np.nan, along[1:]),
+                "no cell": np.full(n_features, np.nan),
+            }.items():
+                pairs = {**pairs, name: (one, {"X": np.vstack([row, one["X"][1:]])})}
         pairs = {name: ({**one, "y": y}, {**other, "y": y}) for name, (one, other) in pairs.items()}
         return pairs | labelled_rows(n_rows, n_features, (0.0, FAR_LABEL))
 
     def _rows(self, X: Any) -> Vector:
         """Rows to say something of, checked."""
         check_is_fitted(self, "coef_")
-        return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
+        finite = "allow-nan" if self.empty_cells else True
+        return np.asarray(validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=finite))
 
 
 @dataclass(eq=False, repr=False)
@@ -260,4 +270,97 @@ class MixedRegression(LatentModel):
 
     def score_samples(self, X: Any, y: Any) -> Vector:
         """The logarithm of the density of every label, given its features."""
+        return self._model.log_likelihood(self._rows(X), np.asarray(y, dtype=np.float64), self.coef_)
+
+
+@dataclass(eq=False, repr=False)
+class MissingCovariateRegression(LatentModel):
+    """A linear regression ``y = <b, x> + v`` of standardised features, of which cells are missing at random.
+
+    A cell that is NaN is a missing one and counts as what is known of it; a row with an infinite entry, or without a
+    finite label, is an empty one. Stored datasets declare their missing cells: ``dpdist ingest --missing COLUMN=keep``.
+
+    Parameters
+    ----------
+    method : {"clip", "truncate", "split"} or LatentMethod
+        As in `TwoComponentMixture`.
+    noise_std : float
+        Public standard deviation of the noise v of a label. Required.
+    radius : float
+        Public bound of the norm of b. Required.
+    missing_rate : float, default 0.1
+        Public guess of the share of cells that are missing, by which rounds are counted and errors are predicted.
+    row_norm : float, optional
+        As in `MixedRegression`.
+    exact : bool, default True
+        False takes the gradient as printed in the sources, which is off where cells are missing: for comparison.
+    start : sequence of float, optional
+        Public point where it begins. Default: 0.
+    init, entry_bound, second_moment
+        As in `dpdist.central.latent.latent_models.LatentModel`; there is no sign to find, so that ``init`` is None.
+    epsilon, delta, neighbours, n_public, ledger, cluster, run_id, random_state
+        As in `dpdist.central.linear.minimizer.Minimizer`.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_features,)
+        b.
+    n_iter_ : int
+    guarantee_, plan_, releases_, history_, n_features_in_
+        As in `dpdist.central.linear.minimizer.Minimizer`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20_000, 3))
+    >>> y = X @ [1.0, -0.5, 0.0] + rng.normal(size=20_000)
+    >>> X[rng.random(X.shape) < 0.2] = np.nan
+    >>> model = MissingCovariateRegression(
+    ...     noise_std=1.0, radius=1.5, missing_rate=0.2, epsilon=1.0, delta=1e-6, random_state=0
+    ... ).fit(X, y)
+    >>> bool(abs(model.coef_ - [1.0, -0.5, 0.0]).max() < 0.1), model.predict([[1.0, np.nan, 0.0]]).round(1).tolist()
+    (True, [1.0])
+    """
+
+    labelled = True
+    empty_cells = True
+    answers = (Answer.COEFFICIENTS,)
+
+    _: KW_ONLY
+    row_norm: float | None = None
+    missing_rate: float = 0.1
+    exact: bool = True
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.row_norm is not None:
+            check_bound("row_norm", self.row_norm)
+        check_between("missing_rate", self.missing_rate, 0.0, 0.99)
+        if not isinstance(self.exact, bool):
+            raise BudgetError(f"exact must be True or False, got {self.exact!r}")
+
+    @property
+    def _model(self) -> Latent:
+        return MissingCells(float(self.noise_std or 0.0), float(self.missing_rate), self.exact)
+
+    def _dataset(self, X: Any, y: Any) -> Dataset:
+        dataset = super()._dataset(X, y)
+        if isinstance(X, Dataset) and not dataset.schema.missing:
+            warn_caller(
+                "no column of the dataset declares missing cells (dpdist ingest --missing COLUMN=keep): this is a "
+                "linear regression, which LinearRegression fits with less noise"
+            )
+        return dataset
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def predict(self, X: Any) -> Vector:
+        """The mean of the label, given the cells that are there."""
+        return np.asarray(np.nan_to_num(self._rows(X), nan=0.0) @ self.coef_)
+
+    def score_samples(self, X: Any, y: Any) -> Vector:
+        """The logarithm of the density of every label, given the cells that are there."""
         return self._model.log_likelihood(self._rows(X), np.asarray(y, dtype=np.float64), self.coef_)

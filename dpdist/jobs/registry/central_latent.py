@@ -6,10 +6,14 @@ from functools import partial
 
 from dpdist.jobs.registry.registered import RegisteredMethod
 
-_em = partial(RegisteredMethod, estimators=("TwoComponentMixture", "MixedRegression"), outputs=("coef_",))
+_em = partial(
+    RegisteredMethod,
+    estimators=("TwoComponentMixture", "MixedRegression", "MissingCovariateRegression"),
+    outputs=("coef_",),
+)
 
 METHODS = (
-    _em("dp-gem-clip", "Gradient EM with clipped gradients, for two components or two lines",
+    _em("dp-gem-clip", "Gradient EM with clipped gradients, for two components, two lines or missing cells",
         {"method": "clip"}, spec="07, section 6.1", source="seed 000, Algorithm 7.2.55; seed 002, Algorithm 1"),
     _em("dp-gem-full", "Gradient EM with truncated coordinates, for comparison",
         {"method": "truncate"}, spec="07, section 6.2", source="seed 000, Algorithm 7.2.56"),

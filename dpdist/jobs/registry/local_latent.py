@@ -5,7 +5,9 @@ from __future__ import annotations
 from dpdist.jobs.registry.registered import RegisteredMethod
 
 METHODS = (
-    RegisteredMethod("ldp-gem", "Gradient EM for two components or two lines, one report of every user",
-                     {}, estimators=("local.TwoComponentMixture", "local.MixedRegression"), outputs=("coef_",),
-                     trust="local", guarantee="either", spec="07, section 7", source="seed 002, after Theorem 2"),
+    RegisteredMethod("ldp-gem", "Gradient EM for two components, two lines or missing cells, one report of every user",
+                     {}, outputs=("coef_",), trust="local",
+                     estimators=("local.TwoComponentMixture", "local.MixedRegression",
+                                 "local.MissingCovariateRegression"),
+                     guarantee="either", spec="07, section 7", source="seed 002, after Theorem 2"),
 )  # fmt: skip

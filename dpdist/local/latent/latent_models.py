@@ -1,4 +1,4 @@
-"""Mixtures of two components and of two lines where nobody is trusted: every user reports once.
+"""Mixtures of two components and of two lines, and lines with missing cells, from one report of every user.
 
 The methods are in `dpdist.local.latent.latent_rounds`.
 """
@@ -12,13 +12,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.errors import MissingBound
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.parameters import check_between, check_bound, choice, public_vector
-from dpdist.kernels.latent import Latent, MixedLines, TwoComponents
+from dpdist.kernels.latent import Latent, MissingCells, MixedLines, TwoComponents
 from dpdist.local.latent.latent_rounds import (
     BallReports,
     CoordinateReports,
@@ -58,8 +59,8 @@ class LocalLatentModel(LocalEstimator):
 
     def _chosen(self, public: Public, **beside: Any) -> LocalEM:
         method = chosen("method", self.method, METHODS, auto=False)
-        assert self.start is not None
-        statement = LocalStatement(self._model, float(self.radius or 0.0), public_vector("start", self.start))
+        start = tuple(self.first_point(public.n_features).tolist())
+        statement = LocalStatement(self._model, float(self.radius or 0.0), start)
         found: LocalEM = method.decide(public, statement)
         return found
 
@@ -75,26 +76,29 @@ class LocalLatentModel(LocalEstimator):
             if getattr(self, name) is None:
                 raise MissingBound(f"{name} is missing: {meaning}")
             check_bound(name, getattr(self, name))
-        if self.start is None:
+        if self.start is None and self._model.symmetric:
             raise MissingBound(
                 "start is missing: pass a public point that is nearer to the truth than to minus the truth, in the "
                 "ball of norm radius"
             )
-        public_vector("start", self.start)
+        if self.start is not None:
+            public_vector("start", self.start)
 
     def first_point(self, n_features: int) -> Vector:
-        return np.array(public_vector("start", self.start))
+        return np.zeros(n_features) if self.start is None else np.array(public_vector("start", self.start))
 
     def worst_neighbours(self, n_rows: int, n_features: int) -> Mapping[str, Pair]:
         """Rows that pull at the start from either side."""
         y = {"y": np.array([FAR_LABEL])} if self.labelled else {}
-        pairs = rows_across(1, n_features, self.first_point(n_features))
+        along = self.first_point(n_features)
+        pairs = rows_across(1, n_features, along if along.any() else np.ones(n_features))
         return {name: ({**one, **y}, {**other, **y}) for name, (one, other) in pairs.items()}
 
     def _rows(self, X: Any) -> Vector:
         """Rows to say something of, checked."""
         check_is_fitted(self, "coef_")
-        return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
+        finite = "allow-nan" if self.empty_cells else True
+        return np.asarray(validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=finite))
 
 
 @dataclass(eq=False, repr=False)
@@ -174,3 +178,64 @@ class MixedRegression(LocalLatentModel):
     def predict(self, X: Any) -> Vector:
         """The label on the line of b; the other line has minus that."""
         return np.asarray(self._rows(X) @ self.coef_)
+
+
+@dataclass(eq=False, repr=False)
+class MissingCovariateRegression(LocalLatentModel):
+    """A linear regression of standardised features with missing cells; see `dpdist.central.MissingCovariateRegression`.
+
+    A record has NaN (on a device: null) where a cell is missing; one with an infinite entry, or without a finite label,
+    is answered at random.
+
+    Parameters
+    ----------
+    method, noise_std, radius
+        As in `TwoComponentMixture`.
+    missing_rate : float, default 0.1
+        Public guess of the share of cells that are missing; what is predicted depends on it, not what is fitted.
+    start : sequence of float, optional
+        Public point where it begins. Default: 0.
+    epsilon, delta, fidelity
+        As in `dpdist.local.local_estimator.LocalEstimator`.
+    ledger, cluster, run_id, random_state
+        As in `dpdist.central.linear.minimizer.Minimizer`.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_features,)
+    guarantee_, plan_, releases_, history_, n_features_in_
+        As in `dpdist.central.linear.minimizer.Minimizer`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100_000, 3))
+    >>> y = X @ [1.0, -0.5, 0.0] + rng.normal(size=100_000)
+    >>> X[rng.random(X.shape) < 0.2] = np.nan
+    >>> model = MissingCovariateRegression(noise_std=1.0, radius=1.5, epsilon=2.0, random_state=0).fit(X, y)
+    >>> bool(abs(model.coef_ - [1.0, -0.5, 0.0]).max() < 0.15)
+    True
+    """
+
+    empty_cells = True
+    answers = (Answer.COEFFICIENTS,)
+
+    _: KW_ONLY
+    missing_rate: float = 0.1
+
+    def _check_parameters(self) -> None:
+        check_between("missing_rate", self.missing_rate, 0.0, 0.99)
+        super()._check_parameters()
+
+    @property
+    def _model(self) -> Latent:
+        return MissingCells(float(self.noise_std or 0.0), float(self.missing_rate))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def predict(self, X: Any) -> Vector:
+        """The mean of the label, given the cells that are there."""
+        return np.asarray(np.nan_to_num(self._rows(X), nan=0.0) @ self.coef_)

@@ -1,7 +1,8 @@
 """What a user tells of a model with a hidden part: the gradient of the own row at a public point, bounded.
 
 The gradient of an expectation step (`dpdist.kernels.latent`), with the sign of a loss, as a vector of the unit ball or
-as entries in [-1, 1]. The state is the point. A record with a number that is not finite gives zeros, and a report.
+as entries in [-1, 1]. The state is the point. A record with a number that is not finite gives zeros, and a report;
+where cells may be missing, NaN is such a cell and no fault.
 """
 
 from __future__ import annotations
@@ -42,12 +43,16 @@ class _Gradients(Statistic):
     def _descent(self, block: Block, state: Any) -> Floats:
         """Minus the gradients, each row by itself; zeros for a null record."""
         label = block["y"] if self.model.labelled else np.zeros(len(block["X"]))
-        X, y = bounded_rows(block["X"], label, feature_bound=LARGEST)
         given = np.asarray(block["X"], dtype=np.float64)
+        missing = np.isnan(given) if self.model.empty_cells else None
+        given = given if missing is None else np.where(missing, 0.0, given)
+        X, y = bounded_rows(given, label, feature_bound=LARGEST)
         good = np.isfinite(given).all(axis=1) & np.isfinite(np.asarray(label, dtype=np.float64).reshape(len(X)))
         u = np.zeros(len(X))
         for j, b in enumerate(state):  # in an order that is the row's own
             u += X[:, j] * b
+        if missing is not None:
+            X[missing] = np.nan
         with np.errstate(all="ignore"):
             found = self.model.descent(X, np.clip(y, -LARGEST, LARGEST), u, np.asarray(state))
         return np.where(good[:, None] & np.isfinite(found), found, 0.0)

@@ -29,7 +29,7 @@ from dpdist.local.survey.protocol import LocalProtocol
 FORMAT = "dpdist-survey/1"
 
 _MODULES = {
-    "dpdist.kernels.latent": ("MixedLines", "TwoComponents"),
+    "dpdist.kernels.latent": ("MissingCells", "MixedLines", "TwoComponents"),
     "dpdist.local.survey.protocol": ("LocalProtocol",),
     "dpdist.local.crowd.answer_protocol": ("AnswerProtocol",),
     "dpdist.local.randomisers.answer_responses": ("BitResponses", "SymbolResponses"),

@@ -11,10 +11,18 @@ import pytest
 from dpdist import Dataset
 from dpdist.engine.coordinator import Coordinator
 from dpdist.errors import BudgetError, DataError, MissingBound
-from dpdist.kernels.latent import MixedLines, TwoComponents, distance
-from dpdist.local import MixedRegression, Survey, TwoComponentMixture, aggregate, encode
+from dpdist.kernels.latent import MissingCells, MixedLines, TwoComponents, distance
+from dpdist.local import (
+    MissingCovariateRegression,
+    MixedRegression,
+    Survey,
+    TwoComponentMixture,
+    aggregate,
+    encode,
+)
 from dpdist.local.latent.latent_rounds import BallReports, CoordinateReports
 from dpdist.local.statistics.latent_gradients import BallGradients, BoxGradients, TruncatedGradients
+from dpdist.local.survey.answers import rows_of
 from dpdist.privacy.audit.sensitivity_fuzz import adversarial_rows
 from dpdist.privacy.randomness.draws import SystemDraws
 from tests.kernels.test_latent import drawn
@@ -52,9 +60,34 @@ def test_two_lines_come_closer():
     assert distance(MixedLines(1.0), model.coef_, b) / SNR < 0.08
 
 
+def test_coefficients_are_found_with_missing_cells():
+    """From 0; with the question of a round, a device that sends null for a cell answers as the simulation does."""
+    model = MissingCovariateRegression(noise_std=1.0, radius=1.25, epsilon=1.0, cluster="threads", missing_rate=0.2)
+    errors = []
+    for seed in range(3):
+        b = np.random.default_rng(seed).normal(size=5)
+        b /= np.linalg.norm(b)
+        X, y = drawn(MissingCells(1.0, 0.2), 200_000, b, seed)
+        data = Dataset.from_arrays(X=X, y=y, missing=list("01234"))
+        errors.append(np.linalg.norm(model.set_params(random_state=seed).fit(data).coef_ - b))
+    assert 0.3 < np.median(errors) / model.outlook(200_000, 5).predicted_error < 2
+    assert np.median(errors) < 0.1
+    assert np.allclose(model.predict(X[:5]), np.nan_to_num(X[:5]) @ model.coef_)
+
+
+def test_a_device_tells_which_cells_are_missing():
+    model = MissingCovariateRegression(noise_std=1.0, radius=2.0, epsilon=1.0)
+    survey = Survey(model.protocol(1000, 3), state=POINT / 2)
+    assert Survey.from_json(survey.to_json()) == survey
+    rows = rows_of(survey, [{"X": [1.0, None, 3.0], "y": 2.0}, {"X": [1.0, 2.0, 3.0]}])
+    assert np.array_equal(rows["X"][0], [1.0, np.nan, 3.0], equal_nan=True)
+    values = survey.protocol.statistic.values(rows, survey.public)
+    assert values[0].any() and not values[1].any(), "without a label there is nothing to tell"
+
+
 STATISTICS = [
     kind(model, 3, *bounds)
-    for model in (TwoComponents(1.0), MixedLines(0.5))
+    for model in (TwoComponents(1.0), MixedLines(0.5), MissingCells(0.7))
     for kind, *bounds in ((BallGradients, 0.7), (BoxGradients, 2.0), (TruncatedGradients, 1.7, 3.0))
 ]
 
@@ -71,7 +104,8 @@ def test_values_are_in_their_domain_whatever_the_record(statistic, point):
             assert np.abs(values).max() <= 1.0
         else:
             assert (np.linalg.norm(values.astype(np.longdouble), axis=1) <= 1.0).all()
-        null = ~np.isfinite(X).all(axis=1) | (statistic.model.labelled and not math.isfinite(label))
+        bad = ~np.isfinite(X) & ~(np.isnan(X) & statistic.model.empty_cells)
+        null = bad.any(axis=1) | (statistic.model.labelled and not math.isfinite(label))
         assert not values[null].any()
 
 
@@ -79,6 +113,8 @@ def test_values_are_in_their_domain_whatever_the_record(statistic, point):
 def test_values_are_bounded_gradients(statistic):
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(50, 3)), rng.normal(size=50)
+    if statistic.model.empty_cells:
+        X[rng.random(X.shape) < 0.4] = np.nan
     g = -statistic.model.row_gradients(X, y, POINT)
     if isinstance(statistic, BoxGradients):
         expected = np.clip(g, -2.0, 2.0)

@@ -23,7 +23,7 @@ from dpdist.errors import BudgetError
 from dpdist.estimators.row_maps import AboveThreshold, ClassCodes, features, targets
 from dpdist.kernels.clip import clip_l2
 from dpdist.kernels.coordinate_gradients import Residual
-from dpdist.kernels.latent import MixedLines, TwoComponents
+from dpdist.kernels.latent import MissingCells, MixedLines, TwoComponents
 from dpdist.kernels.mixture_shares import Components
 from dpdist.kernels.truncation import HardClip, SmoothTruncation, SoftTruncation
 from dpdist.losses import (
@@ -62,6 +62,7 @@ from dpdist.queries.latent_sums import (
     LatentCoordinateSum,
     LatentGradientSum,
     LineResponseSum,
+    SeenEigenvalue,
 )
 from dpdist.queries.minimizers import Minimum, Objective, PerturbedMinimum, RowCount
 from dpdist.queries.mixture_sums import MixtureSums
@@ -440,9 +441,21 @@ CASES[LatentGradientSum] = [
     Case(LatentGradientSum(MixedLines(1e-3), 5.0), W * 1e150, (0.0, 1e308, -1e150, np.nan, 3.0), targets),
     Case(LatentGradientSum(MixedLines(30.0), 1e6), CANCELS, REALS, targets),
 ]
+CASES[LatentGradientSum] += [
+    Case(LatentGradientSum(MissingCells(s, exact=exact), clip_norm), b, REALS, targets)
+    for s, clip_norm, b in ((1.0, 1.0, W), (1e-3, 5.0, W * 1e50), (30.0, 1e-3, CANCELS), (1e50, 1e6, W * 1e-50))
+    for exact in (True, False)
+]
+CASES[SeenEigenvalue] = [Case(SeenEigenvalue(D, 1.0, 10)), Case(SeenEigenvalue(D, 2.5, 3))]
 CASES[LatentCoordinateSum] = [
     Case(LatentCoordinateSum(model, bounded, D), b, REALS, targets)
-    for model, b in ((TwoComponents(1.0), CANCELS), (TwoComponents(1e-3), W * 1e12), (MixedLines(1.0), W))
+    for model, b in (
+        (TwoComponents(1.0), CANCELS),
+        (TwoComponents(1e-3), W * 1e12),
+        (MixedLines(1.0), W),
+        (MissingCells(1.0), W),
+        (MissingCells(1e-3), W * 1e50),
+    )
     for bounded in (SoftTruncation(0.7), SmoothTruncation(2.0, 30.0))
 ]
 CASES[ComponentResponseSum] = [
