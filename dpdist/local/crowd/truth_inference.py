@@ -151,6 +151,10 @@ class TruthInference(LocalEstimator):
             n_tasks = int(self.n_tasks)
         return TaskAnswers(n_tasks, int(self.n_classes), self.unanswered, packed)
 
+    def _measures(self, method: Method) -> str:
+        assert isinstance(method, CrowdMethod)
+        return super()._measures(method) + method.theory
+
     def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:
         super()._store(method, fitted)
         self.method_, self.method_reason_ = method.name, method.reason
