@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from dpdist import Budget, Dataset, Ledger
 from dpdist.errors import BudgetError, BudgetExceeded, DataError
 from dpdist.kernels.bit_planes import pack_words
 from dpdist.local.crowd.answer_passes import AnswerPasses
-from dpdist.local.crowd.answer_protocol import AnswerProtocol, SomeReports, Weighted, in_units
+from dpdist.local.crowd.answer_protocol import AnswerProtocol, SomeReports, Weighted, in_units, law_of
 from dpdist.local.crowd.crowd_methods import DawidSkene
 from dpdist.local.crowd.label_inference import Rule
 from dpdist.local.crowd.truth_inference import TruthInference
@@ -479,6 +480,22 @@ def test_users_without_a_common_task_have_labels():
     data = Dataset.from_arrays(X=X, unit="answer")
     model = TruthInference(unanswered="public", epsilon=8.0, random_state=0).fit(data)
     assert model.signal_strength_ == 0.0 and np.mean(model.labels_ == np.arange(40) % 2) > 0.9
+
+
+def test_reports_that_arrived_are_gone_through_as_those_that_are_drawn():
+    """What all requests are answered, bit for bit, in all three kinds of reports and for more classes."""
+    for unanswered, n_classes in (("coin", 2), ("symbol", 2), ("public", 3)):
+        X, _ = crowd(400, 60, uniform, n_classes=n_classes)
+        protocol = AnswerProtocol(answers := TaskAnswers(60, n_classes, unanswered), law_of(answers, 2.0))
+        query = AnswerPasses(protocol, rule=Rule("spectral" if n_classes == 2 else "votes"), n_rows=400)
+        drawn = query.explore(
+            lambda state, query=query, X=X: query.summarise_at(0, {"X": X}, state, None),
+            None, None, StreamBits(np.random.default_rng(0)),
+        )  # fmt: skip
+        key = StreamBits(np.random.default_rng(0)).words(4).tobytes()
+        everybody = SomeReports(tuple(range(400)))
+        sent = query.summarise_at(0, {"X": X}, (key, everybody), None)[0][1].astype(np.uint8)
+        assert np.array_equal(query.of_collected(SimpleNamespace(one_by_one=lambda sent=sent: sent)), drawn)
 
 
 # -- devices ---------------------------------------------------------------------------------------------------------
