@@ -153,7 +153,9 @@ def _text(survey: Survey, facts: dict[str, Any]) -> str:
         found = zip(facts["labels_of_tasks"], shares, strict=True)
         answers = [{"name": i, "label": label, "share": share} for i, (label, share) in enumerate(found)]
         table = as_table(answers, {"name": "Task", "label": "Label", "share": "Share of answers"})
-        return "\n".join([as_list(lines), "", table, "", *textwrap.wrap(facts["guarantee"]["text"], 100)])
+        return "\n".join(
+            [as_list(lines), "", table + _fitted(facts), "", *textwrap.wrap(facts["guarantee"]["text"], 100)]
+        )
     rows = [
         {
             "name": facts["labels"][i] if category and facts["labels"] else str(i),
@@ -166,9 +168,12 @@ def _text(survey: Survey, facts: dict[str, Any]) -> str:
     table = as_table(rows, {**titles, "bar": ""} if category else titles)
     if (n_more := len(facts["estimate"]) - len(rows)) > 0:
         table += f"\n... and {n_more:,} more, which --json has"
-    for name, values in facts.get("fitted", {}).items():
-        table += f"\n\n{name}: {_shown(values)}"
-    return "\n".join([as_list(lines), "", table, "", *textwrap.wrap(facts["guarantee"]["text"], 100)])
+    return "\n".join([as_list(lines), "", table + _fitted(facts), "", *textwrap.wrap(facts["guarantee"]["text"], 100)])
+
+
+def _fitted(facts: dict[str, Any]) -> str:
+    """What a job made of the reports."""
+    return "".join(f"\n\n{name}: {_shown(values)}" for name, values in facts.get("fitted", {}).items())
 
 
 def _shown(values: Any) -> str:

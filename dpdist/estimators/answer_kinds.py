@@ -24,6 +24,7 @@ class Answer(Enum):
     TABLES = "tables of several columns", "marginal"
     LABELS = "labels of tasks", "labels_"
     SHARES = "shares of answers", "shares_"
+    ABILITIES = "abilities of users", "abilities_"
     SUBSPACE = "a subspace", "components_"
     SECOND_MOMENTS = "second moments", "second_moment_"
     COVARIANCE = "a covariance matrix", "covariance_"

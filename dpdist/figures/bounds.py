@@ -50,6 +50,10 @@ def _crowd_labels(job: Job) -> float:
     return min(float(report["label_error"]), 0.5)
 
 
+def _crowd_abilities(job: Job) -> float:
+    return float(theory_report(job.data["n"], job.data["d"], job.epsilon, _abilities(job))["ability_error"])
+
+
 def _true_weights(job: Job) -> float:
     """Share of wrong labels by a vote of reports that count for the log-odds of their users' true chances."""
     generator = np.random.default_rng(0)
@@ -69,9 +73,10 @@ BOUNDS: Mapping[str, Callable[[Job], float]] = {
     "local-interactive": partial(_local, True),
     "sparse-mean": _sparse_mean,
     "crowd-labels": _crowd_labels,
+    "crowd-abilities": _crowd_abilities,
     "true-weights": _true_weights,
 }
 """From a job to the distance from the truth. The first five are rates, up to constants; the next three are lower
 bounds for the worst case, square roots of those of the mean squared distance (`dpdist.privacy.audit.lower_bounds`). The
-last two are the upper bound of wrong labels of `dpdist.solvers.dawid_skene.theory_report`, and a vote that knows how
-able users are."""
+last three are the upper bounds of wrong labels and of errors of abilities (the latter up to epsilon 1) of
+`dpdist.solvers.dawid_skene.theory_report`, and a vote that knows how able users are."""

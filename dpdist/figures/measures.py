@@ -1,7 +1,8 @@
 """How good a fitted model is, and how good it was along its run: the metrics of figures.
 
 - ``error``: that of the generated problem, for every kind of answer (`dpdist.problems.metrics`).
-- ``distance``: that of the answer from the truth, in the l2 norm, where the answer is an array.
+- ``distance``: that of the answer from the truth, where the answer is an array: in the l2 norm, of abilities the
+  largest.
 - ``gap``: the objective on the training rows (mean loss plus penalty) minus its minimum over the constraint; for hard
   thresholding minus the least value that is found with as many coefficients, which no efficient search is sure of.
 - ``speed``: rows of all users per second of a fit.

@@ -16,7 +16,7 @@ from dpdist.estimators.estimator import Estimator, planned
 from dpdist.local.local_method import Answered, LocalMethod
 from dpdist.local.survey.levels import Leveled
 from dpdist.local.survey.protocol import LocalProtocol
-from dpdist.local.survey.reports import Fidelity, Reports
+from dpdist.local.survey.reports import Fidelity
 from dpdist.local.survey.simulation import Collected
 from dpdist.method import Method, Public, Vector
 from dpdist.privacy.audit.worst_neighbours import Pair, one_category, one_record
@@ -61,7 +61,8 @@ class LocalEstimator(Estimator):
         reports : Aggregated
             The answers to ``protocol(n_rows, n_features, **beside)``.
         n_rows, n_features
-            Of the question: how many users were expected. Those who came may be more or fewer.
+            Of the question: how many users were expected. Those who came may be more or fewer. What is fitted of each
+            of them (abilities) is in the order of their reports.
 
         Examples
         --------
@@ -78,17 +79,13 @@ class LocalEstimator(Estimator):
                 f"{method.name!r} asks {len(method.protocols)} groups of users one after another, and what it asks "
                 "depends on what they answered: reports to one question do not make a fit"
             )
-        if [type(query) for query in method.queries()] != [Reports]:
-            raise DataError(
-                f"{method.name!r} goes through the reports of all users again and again: their sum does not make a fit"
-            )
         if reports.protocol != method.protocols[0]:
             raise DataError(
                 "these are reports to another question than this estimator asks: make it with the parameters, the "
                 "numbers of users and features and the public rows that the question was written with"
             )
         method = replace(method, public=replace(method.public, n_rows=reports.n_users))
-        oracle = Answered(reports.total, reports.n_users)
+        oracle = Answered(method.queries()[0].of_collected(reports), reports.n_users)
         fitted = method.solve(oracle)
         self.n_features_in_ = n_features
         self.plan_, self.guarantee_, self.releases_ = planned(method), reports.guarantee, []

@@ -6,7 +6,8 @@
 ``"uniform"``       from .6 to .9
 ``"experts"``       .95 for one of five, .55 for the others
 ``"adversaries"``   .2 for one of four, from .6 to .9 for the others
-``"few-experts"``   1 for ``n^.45`` of n users, 1/2 for the others (seed 000, Theorem 7.1.4)
+``"few-experts"``   1 for ``n^.45`` of n users, 1/2 for the others (seed 000, Theorem 7.1.4);
+                    ``"few-experts^0.3"`` for another exponent, below 1
 ``"beta"``          Beta(4, 2), as the stand-ins of two tables that the source names have it
 =================== ==================================================================================================
 
@@ -23,11 +24,14 @@ import numpy as np
 from dpdist.data.dataset import Dataset
 from dpdist.errors import DataError
 from dpdist.estimators.answer_kinds import Answer
+from dpdist.privacy.randomness.streams import block_size
 from dpdist.problems.generation import Generation, Placing
-from dpdist.problems.metrics import Array, TruthMetric
+from dpdist.problems.metrics import Array, Distance, TruthMetric
 from dpdist.problems.problem import Problem, parameters
 from dpdist.solvers.dawid_skene import dawid_skene, one_coin
 
+MANY = 1000
+"""Users whose abilities the trivial answer, that nobody knows anything, is compared with."""
 LAWS = ("uniform", "experts", "adversaries", "few-experts", "beta")
 
 
@@ -46,11 +50,32 @@ def abilities(law: str, n_rows: int, n: int, generator: np.random.Generator) -> 
         return np.where(chance < 0.2, 0.95, 0.55)
     if law == "adversaries":
         return np.where(generator.random(n) < 0.25, 0.2, 0.6 + 0.3 * chance)
-    if law == "few-experts":
-        return np.where(chance < np.ceil(n_rows**0.45) / n_rows, 1.0, 0.5)
+    if _are_few(law):
+        return np.where(chance < np.ceil(n_rows ** _exponent(law)) / n_rows, 1.0, 0.5)
     if law == "beta":
         return generator.beta(4.0, 2.0, n)
     raise DataError(f"law must be one of {LAWS}, got {law!r}")
+
+
+def _are_few(law: Any) -> bool:
+    return isinstance(law, str) and law.split("^")[0] == "few-experts"
+
+
+def _exponent(law: str) -> float:
+    """Of the number of experts, 0.45 where none is said."""
+    try:
+        exponent = float(law.partition("^")[2] or 0.45)
+    except ValueError:
+        exponent = -1.0
+    if not 0 <= exponent < 1:
+        raise DataError(f"the exponent of a few experts is a number from 0 to below 1, got {law!r}")
+    return exponent
+
+
+def _stream(n_rows: int, law: str, n_classes: int, answered: float, placing: Placing) -> Generation:
+    """Whatever the law of the rows depends on."""
+    among = n_rows * _are_few(law)
+    return Generation("crowds.crowd", placing, law=law, n_classes=n_classes, answered=answered, among=among)
 
 
 def crowd(
@@ -97,9 +122,7 @@ def crowd(
         raise DataError(f"n_classes must be a whole number from 2 to 100, got {n_classes!r}")
     if unit not in ("row", "answer"):
         raise DataError(f"unit must be 'row' or 'answer', got {unit!r}")
-    generation = Generation(
-        "crowds.crowd", placing, law=law, n_classes=n_classes, answered=answered, among=n_rows * (law == "few-experts")
-    )
+    generation = _stream(n_rows, law, n_classes, answered, placing)
     truth = generation.truth_generator().integers(0, n_classes, n_features)
 
     def rows(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
@@ -158,13 +181,40 @@ class ShareDistance(TruthMetric):
         return float(abilities(values["law"], values.get("n", 10**4), 10**5, np.random.default_rng(0)).mean())
 
 
+class AbilityDistance(Distance):
+    """Abilities of users, who are those of the data."""
+
+    answer = Answer.ABILITIES
+    what = "largest distance of a user's ability from the truth"
+
+    def error(self, model: Any) -> float:
+        return float(np.abs(model.abilities_ - self._true(len(model.abilities_))).max())
+
+    def trivial(self) -> float:
+        return float(np.abs(self._true(MANY) - 0.5).max())
+
+    def reference(self, X: Array, y: Any) -> Any:
+        return SimpleNamespace(abilities_=one_coin(X)[1])
+
+    def _true(self, n_rows: int) -> np.ndarray:
+        """Drawn again, as they were for the rows."""
+        values = self.world.parameters
+        placing = Placing(random_state=values["random_state"])
+        stream = _stream(n_rows, values["law"], values["n_classes"], values["answered"], placing)
+        rows = block_size(len(self.world.truth))
+        blocks = [
+            abilities(values["law"], n_rows, rows, stream.row_generator(block)) for block in range(-(-n_rows // rows))
+        ]
+        return np.concatenate(blocks)[:n_rows]
+
+
 PROBLEMS = (
     Problem(
         "crowd",
         "labels of tasks: answers of a crowd",
         crowd,
         parameters(n=100, d=2000, law="experts", n_classes=2, answered=1.0, unit="row"),
-        (WrongLabels, ShareDistance),
+        (WrongLabels, ShareDistance, AbilityDistance),
         shared=("n_classes",),
     ),
     Problem(

@@ -98,6 +98,10 @@ class Generation:
         """For draws that belong to no row."""
         return self.stream.generator(block, _TRUTH)
 
+    def row_generator(self, block: int) -> np.random.Generator:
+        """For the rows of a block, at its beginning."""
+        return self.stream.generator(block, _ROWS)
+
     def directions(self, count: int, n_features: int, norm: float) -> np.ndarray:
         """``count`` independent vectors of that norm in uniform directions."""
         if n_features < 1:
@@ -135,6 +139,8 @@ class Generation:
                 low, high = max(start, first), min(stop, first + block_rows)
                 # Always the whole block: products of fewer rows could round differently and flip a label.
                 X_block = rows(self.stream.generator(block, _ROWS), (block_rows, n_features))
+                X_block = rows(self.row_generator(block), (block_rows, n_features))
+                filled["X"][low - start : high - start] = X_block[low - first : high - first]
                 if labels is not None:
                     y_block = labels(self.stream.generator(block, _LABELS), X_block)
                     filled["y"][low - start : high - start] = y_block[low - first : high - first]

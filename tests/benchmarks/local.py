@@ -11,13 +11,17 @@ from typing import Any
 import numpy as np
 
 from dpdist.local import DensityQueries, Marginals, RiskSurface
+from dpdist.local.crowd.answer_passes import AnswerPasses
+from dpdist.local.crowd.answer_protocol import AnswerProtocol, Weighted, in_units
 from dpdist.local.density.density_queries import TrigonometricQueries
+from dpdist.local.randomisers.answer_responses import BitResponses
 from dpdist.local.randomisers.coordinates import SampleCoordinates
 from dpdist.local.randomisers.frequency import OUE
 from dpdist.local.randomisers.vectors import PrivUnitG, best_vector
 from dpdist.local.statistics import bit_sets
 from dpdist.local.statistics.bounded_values import Ball, Box
 from dpdist.local.statistics.second_moments import JointStatistics
+from dpdist.local.statistics.task_answers import TaskAnswers
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.local.survey.reports import Reports
 from dpdist.privacy.randomness.draws import StreamDraws
@@ -233,3 +237,46 @@ def marginals_peer() -> tuple[float, str]:
     theirs = time.process_time() - began
     errors = [float(np.sqrt(np.mean((each - truth) ** 2))) for each in (found, np.array(seen))]
     return errors[0] / errors[1], f"rmse {errors[0]:.3f}, in 1/{theirs / ours:.0f} of the processor time"
+
+
+def _pass_over_answers(n: int, m: int) -> Callable[[], Any]:
+    """A round of labels: every response is drawn anew, users are weighed by how they agree, and tasks added up."""
+    X = _generator().integers(0, 256, (n, m // 8)).astype(np.uint8)
+    query = AnswerPasses(AnswerProtocol(TaskAnswers(m, packed=True), BitResponses(m, 1.0)), n_rows=n)
+    labels = _generator().random(m)
+    numbers, scale = in_units(np.column_stack([1 - labels, labels]))
+    return lambda: query.summarise_at(0, {"X": X}, (b"0" * 32, Weighted(numbers, scale)), None)
+
+
+@benchmark("crowd-answers", ">= 1")
+def crowd_answers() -> tuple[float, str]:
+    """On the machine that the goal is from, 3e8 random words a second are drawn: as many answers are to be read."""
+    n, m = BLOCK, 10_000
+
+    def words() -> None:
+        rng = _generator()
+        for _ in range(n):
+            rng.integers(0, 2**64, m, np.uint64)
+
+    draw, ours = best_of(words, _pass_over_answers(n, m), repeats=10)
+    return draw / ours, f"{n * m / ours / 1e8:.1f}e8 answers/s and pass, against a random word for each answer"
+
+
+@benchmark("crowd-peer", ">= 200")
+def crowd_peer() -> tuple[float, str]:
+    """Rounds of crowd-kit's Dawid-Skene, which draws nothing and is not private."""
+    import pandas as pd
+    from crowdkit.aggregation import DawidSkene as Theirs
+
+    n, m, rounds = 100, 1000, 5
+    answers = _generator().integers(0, 2, (n, m))
+    user, task = np.indices((n, m)).reshape(2, -1)
+    table = pd.DataFrame({"task": task, "worker": user, "label": answers.ravel()})
+
+    def theirs(n_rounds: int) -> Callable[[], object]:
+        return lambda: Theirs(n_iter=n_rounds, tol=-1.0).fit(table)
+
+    size = 10 * m
+    one, more, ours = best_of(theirs(1), theirs(1 + rounds), _pass_over_answers(BLOCK, size), repeats=5)
+    a_round, mine = (more - one) / rounds / (n * m), ours / (BLOCK * size)
+    return a_round / mine, f"{1 / mine:.2g} answers/s and round, against {1 / a_round:.2g}"

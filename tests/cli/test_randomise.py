@@ -21,6 +21,7 @@ from dpdist.jobs.questions import fit_reports
 from dpdist.local.surfaces.surface_losses import CustomLoss
 from dpdist.local.survey.questionnaire import Survey
 from dpdist.local.survey.wire import decode, report_bytes
+from dpdist.privacy.randomness.draws import StreamDraws
 from tests.cli.command import call
 
 SECRET = "1234.5678"
@@ -369,5 +370,28 @@ def test_what_reads_all_reports_again_is_not_fitted_to_their_sum():
     model = local.TruthInference("dawid-skene", epsilon=2.0)
     rows = np.random.default_rng(0).integers(0, 2, (500, 6))
     reports = local.simulate(model.protocol(500, 6), {"X": rows}, random_state=0)
-    with pytest.raises(DataError, match="'dawid-skene' goes through the reports of all users again and again"):
+    with pytest.raises(DataError, match=r"only the sum of these reports was kept.*goes through all of them again"):
         model.fit_reports(reports, 500, 6)
+
+
+def test_labels_by_ability_from_the_reports_of_devices(capsys, tmp_path):
+    """Twice sent ones count once; and what is told of reports to a question with another epsilon."""
+    generator, store = np.random.default_rng(0), tmp_path / "reports.zarr"
+    truth, able = generator.integers(0, 2, 200), np.where(np.arange(100) < 20, 0.95, 0.55)
+    X = np.where(generator.random((100, 200)) < able[:, None], truth, 1 - truth)
+    question, shape = tmp_path / "tasks.json", ("--n-rows", 90, "--n-features", 200)
+    asked = ("ds-auto", *shape, "--set", "budget.epsilon=3")
+    assert call(capsys, "question", *asked, "--output", question).code == 0
+    survey = Survey.read(question)
+    sent = local.encode(survey, survey.protocol.randomise({"X": X}, StreamDraws(np.random.default_rng(1))))
+    local.write_reports(store, [sent, sent[:3]])
+    job = ("--job", *asked)
+    found = json.loads(call(capsys, "aggregate", "--protocol", question, store, *job, "--json").out)
+    assert found["counted"] == 100 and found["rejected"]["duplicate"] == 3
+    labels, abilities = (np.array(found["fitted"][name]) for name in ("labels", "abilities"))
+    vote = np.array(found["labels_of_tasks"])
+    assert np.mean(labels != truth) < 0.5 * np.mean(vote != truth) and abilities[:20].min() > abilities[20:].mean()
+    said = call(capsys, "aggregate", "--protocol", question, store, *job)
+    assert said.code == 0 and "Share of answers" in said.out and "abilities:" in said.out
+    said = call(capsys, "aggregate", "--protocol", question, store, "--job", "ds-auto", *shape)
+    assert said.code == 2 and "reports to another question" in said.err

@@ -53,9 +53,9 @@ def test_whole_numbers_and_their_floats_are_one_dataset():
 class Knows:
     """A model that predicts what it is told."""
 
-    def __init__(self, *answers, classes=None, log_probabilities=None, values=None, coef=None):
+    def __init__(self, *answers, classes=None, log_probabilities=None, values=None, coef=None, abilities=None):
         self.answers, self.classes_, self.predict_log_proba, self.predict = answers, classes, log_probabilities, values
-        self.coef_ = coef
+        self.coef_, self.abilities_ = coef, abilities
 
 
 def probable(classes, log_probabilities):
@@ -229,3 +229,20 @@ def test_one_class_only_is_no_reason_to_fail():
     model = probable([0, 1], lambda X: np.log(np.full((len(X), 2), 0.5)))
     metrics = generated.metrics(model)
     assert metrics["nonprivate_error"] == metrics["trivial_error"] == pytest.approx(metrics["error"])
+
+
+@pytest.mark.parametrize("law", ["experts", "adversaries", "few-experts^0.3"])
+def test_the_truth_of_abilities_is_how_often_users_are_right(law):
+    """300 users, of whom each has 3000 answers: within 5 standard errors."""
+    generated = PROBLEMS["crowd"].generate({"n": 300, "d": 3000, "law": law})
+    shares = (generated.dataset.read(0, 300)["X"] == generated.truth).mean(axis=1)
+    metric = generated.metric(Knows(Answer.LABELS, Answer.ABILITIES, abilities=shares), distance=True)
+    assert metric.error(Knows(Answer.ABILITIES, abilities=shares)) < 5 * 0.5 / np.sqrt(3000)
+    assert metric.error(Knows(Answer.ABILITIES, abilities=shares[::-1])) > 0.3
+    assert 0.35 < metric.trivial() <= 0.5 and generated.nonprivate(metric) < 0.06
+
+
+@pytest.mark.parametrize("law", ["few", "few-experts^1", "few-experts^-0.1", "few-experts^a"])
+def test_laws_of_abilities_that_are_none_are_refused(law):
+    with pytest.raises(DataError, match=r"law must be one of|the exponent of a few experts"):
+        PROBLEMS["crowd"].generate({"n": 3, "d": 3, "law": law})

@@ -8,7 +8,7 @@ answer itself, neither the first labels nor the number of rounds.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -59,13 +59,27 @@ class AnswerPasses(Reports):
     def explore(self, ask: Ask, state: Any, mechanism: Mechanism, bits: Bits) -> NDArray[Any]:
         """All passes, under one fresh key."""
         key = bits.words(4).tobytes()
-        answers: list[NDArray[Any]] = []
 
-        def asked(request: Request) -> Floats:
+        def asked(request: Request) -> NDArray[Any]:
             found: Any = ask((key, request))
             if isinstance(found, list):
                 found = np.concatenate([rows for _, rows in sorted(found, key=lambda part: part[0])])
-            answers.append(np.asarray(found).ravel())
+            return np.asarray(found)
+
+        return self._answers(asked)
+
+    def of_collected(self, reports: Any) -> Floats:
+        """All passes, over reports that are in memory: as many bytes as were sent."""
+        sent, protocol = reports.one_by_one(), self.protocol
+        assert isinstance(protocol, AnswerProtocol)
+        return self._answers(lambda request: protocol.arrived(sent, request)).astype(np.float64)
+
+    def _answers(self, ask: Callable[[Request], NDArray[Any]]) -> NDArray[Any]:
+        """What all requests are answered, one behind another."""
+        answers: list[NDArray[Any]] = []
+
+        def asked(request: Request) -> Floats:
+            answers.append(ask(request).ravel())
             return answers[-1].astype(np.float64)
 
         drive(self.infer(), asked)

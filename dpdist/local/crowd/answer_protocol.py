@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 from dpdist.errors import BudgetError
-from dpdist.kernels.bit_planes import LARGEST, column_sums, row_sums
+from dpdist.kernels.bit_planes import LARGEST, column_sums, row_sums, words_of
 from dpdist.kernels.symbol_counts import by_column, by_row, counts
 from dpdist.local.randomisers.answer_responses import BitResponses, SymbolResponses
 from dpdist.local.statistics.task_answers import TaskAnswers
@@ -146,7 +146,10 @@ class AnswerProtocol(LocalProtocol):
     def summarise(self, block: Block, draws: Draws, state: Any = None) -> NDArray[np.int64]:
         if not isinstance(state, Weighted):
             return super().summarise(block, draws)
-        reports = self.reports(block, draws)
+        return self.votes(self.reports(block, draws), state)
+
+    def votes(self, reports: NDArray[Any], state: Weighted) -> NDArray[np.int64]:
+        """The weighted votes of users who sent these, `reports`."""
         if isinstance(self.randomiser, BitResponses):
             agreements = self._bit_agreements(reports, state)
             m = self.statistic.n_tasks
@@ -166,11 +169,24 @@ class AnswerProtocol(LocalProtocol):
         """What is asked of each user, one row per user: the report in bytes, or the counts of `EachUser`."""
         if isinstance(state, SomeReports):
             return self.randomiser.randomise(self.statistic.values(block), draws).astype(np.int64)
-        reports = np.ascontiguousarray(self.reports(block, draws))
+        return self.users(self.reports(block, draws), state)
+
+    def users(self, reports: NDArray[Any], state: EachUser) -> NDArray[np.int64]:
+        """The counts of users who sent these, `reports`."""
+        reports = np.ascontiguousarray(reports)
         if isinstance(self.randomiser, BitResponses):
             return self._bit_agreements(reports, state)[:, None]
         found = by_row(reports, state.labels).reshape(len(reports), -1)
         return np.hstack([found, counts(reports, self.randomiser.k)[1]])
+
+    def arrived(self, sent: NDArray[Any], request: Request) -> NDArray[np.int64]:
+        """What is asked of reports that came from devices, as these sent them."""
+        if isinstance(request, Votes):
+            return self.accumulate(sent)
+        if isinstance(request, SomeReports):
+            return sent[list(request.users)].astype(np.int64)
+        reports = words_of(sent) if isinstance(self.randomiser, BitResponses) else sent
+        return self.votes(reports, request) if isinstance(request, Weighted) else self.users(reports, request)
 
     def _bit_agreements(self, reports: NDArray[np.uint64], state: Weighted | EachUser) -> Integers:
         """``sum_j s_ij (2 y_j - 1)`` of every user, in units; s is 1 or -1 and y the chance of the label 1."""

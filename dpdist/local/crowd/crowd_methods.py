@@ -24,7 +24,7 @@ from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.local.survey.reports import Reports
 from dpdist.method import DECIDED, Line, Noted, Oracle, Public, by_name
 from dpdist.privacy.accounting.plan import Plan
-from dpdist.solvers.dawid_skene import STRONG
+from dpdist.solvers.dawid_skene import STRONG, theory_report
 
 Floats = NDArray[np.float64]
 
@@ -54,6 +54,11 @@ class CrowdMethod(LocalMethod):
 
     def decide(self, public: Public, statement: Crowd) -> Self:
         return self._with(public, statement)
+
+    @property
+    def theory(self) -> str:
+        """What is proved of the method for users of typical ability, after a semicolon; empty where nothing is."""
+        return ""
 
     @property
     def law(self) -> BitResponses | SymbolResponses:
@@ -151,6 +156,21 @@ class DawidSkene(CrowdMethod):
         if self.init == "spectral" and statement.answers.n_classes > 2:
             raise BudgetError("init='spectral' is for two classes: use init='votes'")
         return super().decide(public, statement)
+
+    @property
+    def theory(self) -> str:
+        answers, public = self.statement.answers, self.public
+        if answers.n_classes > 2:
+            return ""
+        able = np.array([TYPICAL_ABILITY])
+        found = theory_report(public.n_rows, answers.n_tasks, float(public.budget.epsilon), able)
+        met = "these are met" if found["applies"] else "these are not met, and no fit depends on them"
+        return (
+            f"; of rounds for such users theorems 7.1.2 and 7.1.3 of seed 000 say, at a collective private wisdom of "
+            f"{found['wisdom']:.3g}: labels wrong at most {found['label_error']:.3g}, abilities within "
+            f"{found['ability_error']:.3g}, if lambda lies between {found['lambda_low']:.3g} and "
+            f"{found['lambda_high']:.3g}, there are no more users than tasks and the wisdom suffices; {met}"
+        )
 
     def queries(self) -> Sequence[Reports]:
         rounds = None if self.n_rounds == "auto" else int(self.n_rounds)

@@ -119,7 +119,10 @@ class TruthInference(LocalEstimator):
     @property
     def answers(self) -> tuple[Answer, ...]:
         named = getattr(self.method, "name", self.method)
-        return (Answer.SHARES,) if named == "shares" else (Answer.LABELS, Answer.SHARES)
+        if named == "shares":
+            return (Answer.SHARES,)
+        by_ability = named == "dawid-skene" or (named == "auto" and self.unit == "answer")
+        return (Answer.LABELS, Answer.SHARES, *([Answer.ABILITIES] if by_ability and self.n_classes == 2 else []))
 
     def _dataset(self, X: Any, y: Any) -> Dataset:
         dataset = as_dataset(self, X, labels=False).select(X="X")
@@ -150,6 +153,10 @@ class TruthInference(LocalEstimator):
         if packed and self.n_tasks is not None:
             n_tasks = int(self.n_tasks)
         return TaskAnswers(n_tasks, int(self.n_classes), self.unanswered, packed)
+
+    def _measures(self, method: Method) -> str:
+        assert isinstance(method, CrowdMethod)
+        return super()._measures(method) + method.theory
 
     def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:
         super()._store(method, fitted)

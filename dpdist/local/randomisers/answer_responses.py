@@ -51,7 +51,7 @@ class _Responses(Randomiser):
 
     def __post_init__(self) -> None:
         if not 1 <= self.size < 2**31:
-            raise BudgetError(f"size must be the number of tasks, at least 1, got {self.size!r}")
+            raise BudgetError(f"size must be the number of tasks, from 1 to 2147483647, got {self.size!r}")
         if not 1e-6 <= self.epsilon <= 100:
             raise BudgetError(f"epsilon must be a number from 1e-6 to 100, got {self.epsilon!r}")
 

@@ -12,10 +12,11 @@ times, once for each part of the hashes. Of reports with one id the first in the
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -35,7 +36,18 @@ from dpdist.kernels.grid import add_units
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.local.survey.questionnaire import Survey
 from dpdist.local.survey.simulation import Collected
-from dpdist.local.survey.wire import _ID, ID_BYTES, Bytes, Verdict, checked, counted, packed, repeated, report_bytes
+from dpdist.local.survey.wire import (
+    _ID,
+    ID_BYTES,
+    Bytes,
+    Verdict,
+    checked,
+    counted,
+    decode,
+    packed,
+    repeated,
+    report_bytes,
+)
 from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.cost import Cost
 from dpdist.privacy.accounting.plan import Item
@@ -63,6 +75,11 @@ class Aggregated(Collected):
 
     received: int = 0
     rejected: Mapping[str, int] = field(default_factory=dict)
+    _store: Callable[[], NDArray[Any]] | None = field(default=None, repr=False)
+
+    def one_by_one(self) -> NDArray[Any]:
+        """The reports that were counted, one row for each user, in the order of the store; read again, into memory."""
+        return super().one_by_one() if self._store is None else self._store()
 
     def poisoned(self, fraction: float) -> float:
         """How far dishonest users can move a coordinate of the estimate, if they sent this part of the reports.
@@ -121,7 +138,8 @@ def aggregate(survey: Survey | LocalProtocol, reports: Store, *, cluster: Any = 
     plan = calibrate([Item(NAME, Reported(protocol.cost))], cost, protects=protocol.protects)
     guarantee = plan.guarantee(simulation=False, unit="user")
     total = np.asarray(sums.total).astype(np.float64) * protocol.grid
-    return Aggregated(protocol, total, n_users, guarantee, None, dataset.n_rows, sums.verdicts)
+    again = functools.partial(_valid, survey, dataset)
+    return Aggregated(protocol, total, n_users, guarantee, None, dataset.n_rows, sums.verdicts, again)
 
 
 def write_reports(path: str | os.PathLike[str], batches: Iterable[Bytes]) -> int:
@@ -134,6 +152,10 @@ def write_reports(path: str | os.PathLike[str], batches: Iterable[Bytes]) -> int
         How many.
     """
     return write_messages(path, batches)
+
+
+def _valid(survey: Survey, dataset: Dataset) -> NDArray[Any]:
+    return decode(survey, dataset.read(0, dataset.n_rows)[NAME]).reports
 
 
 def _opened(survey: Survey, reports: Store) -> Dataset:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.engine.query import Ask, Block, Query
-from dpdist.errors import BudgetError
+from dpdist.errors import BudgetError, DataError
 from dpdist.identity import text
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.privacy.accounting.cost import Cost
@@ -97,6 +97,15 @@ class Reports(Query):
     def explore(self, ask: Ask, state: Any, mechanism: Mechanism, bits: Bits) -> NDArray[Any]:
         """One question to all users, under a fresh key."""
         return ask((bits.words(4).tobytes(), state))
+
+    def of_collected(self, reports: Any) -> NDArray[np.float64]:
+        """What `explore` gives, of reports that real users sent (`dpdist.local.survey.simulation.Collected`)."""
+        if type(self) is not Reports:
+            raise DataError(
+                f"{self.protocol.name} is gone through again and again, together with what is not in the reports: they "
+                "do not make a fit"
+            )
+        return np.asarray(reports.total)
 
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         return self.summarise_at(0, block, state, rows)

@@ -43,6 +43,13 @@ class Collected:
     guarantee: Guarantee
     fidelity: Fidelity | None
 
+    def one_by_one(self) -> NDArray[Any]:
+        """The reports themselves, one row for each user, where they were kept."""
+        raise DataError(
+            "only the sum of these reports was kept, and the method goes through all of them again and again: fit it "
+            "to what `dpdist.local.aggregate` makes of the store that they are in"
+        )
+
     @property
     def estimate(self) -> NDArray[np.float64]:
         """The decoded mean of the statistic (or frequency of the categories); unbiased."""

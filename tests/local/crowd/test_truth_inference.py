@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from dpdist import Budget, Dataset, Ledger
 from dpdist.errors import BudgetError, BudgetExceeded, DataError
 from dpdist.kernels.bit_planes import pack_words
 from dpdist.local.crowd.answer_passes import AnswerPasses
-from dpdist.local.crowd.answer_protocol import AnswerProtocol, SomeReports, Weighted, in_units
+from dpdist.local.crowd.answer_protocol import AnswerProtocol, SomeReports, Weighted, in_units, law_of
 from dpdist.local.crowd.crowd_methods import DawidSkene
 from dpdist.local.crowd.label_inference import Rule
 from dpdist.local.crowd.truth_inference import TruthInference
@@ -111,6 +112,130 @@ def test_without_noise_labels_are_those_of_the_plain_twin():
     model = TruthInference(DawidSkene(n_rounds=10), epsilon=100.0, random_state=0).fit(X)
     y, p = one_coin(X, n_rounds=10)
     assert np.array_equal(model.labels_, y >= 0.5) and np.abs(model.abilities_ - p).max() < 0.01
+
+
+CROWD_KIT = {
+    (2, 0): [159], (2, 1): [383], (2, 2): [74, 151, 417], (2, 3): [153, 233, 308, 429],
+    (3, 0): [8, 188], (3, 1): [342], (3, 2): [151],
+}  # fmt: skip
+"""Tasks that crowd-kit 1.4.2 gets wrong: by `OneCoinDawidSkene` of two classes, by `DawidSkene` of three."""
+
+
+@pytest.mark.parametrize(("n_classes", "seed"), CROWD_KIT)
+def test_without_noise_labels_are_those_of_another_package(n_classes, seed):
+    """Half as many users, and three of 300 labels are others: those that are nearly as likely as not."""
+    low, high = (0.55, 0.85) if n_classes == 2 else (0.4, 0.8)
+    X, truth = crowd(30, 500, lambda n, generator: generator.uniform(low, high, n), seed, n_classes)
+    options = {"n_classes": n_classes, "epsilon": 100.0, "random_state": 0}
+    model, vote = (TruthInference(method, **options).fit(X) for method in (DawidSkene(n_rounds=30), "majority"))
+    assert np.flatnonzero(model.labels_ != truth).tolist() == CROWD_KIT[n_classes, seed]
+    assert np.flatnonzero(vote.labels_ != truth).tolist() != CROWD_KIT[n_classes, seed]
+
+
+# -- bands, and crowds that the rules were not made on ---------------------------------------------------------------
+
+
+def adversaries(n, generator):
+    return np.where(np.arange(n) < 0.25 * n, 0.2, generator.uniform(0.6, 0.9, n))
+
+
+def few_experts(exponent):
+    return lambda n, generator: np.where(np.arange(n) < np.ceil(n**exponent), 1.0, 0.5)
+
+
+TABLE = [
+    (uniform, 20, 1000, 1.0), (uniform, 50, 1000, 1.0), (uniform, 100, 2000, 0.5), (uniform, 100, 2000, 1.0),
+    (uniform, 200, 5000, 0.5), (experts, 100, 2000, 1.0), (experts, 100, 2000, 0.5), (experts, 100, 100, 1.0),
+    (adversaries, 100, 2000, 1.0), (few_experts(0.45), 100, 2000, 2.0), (few_experts(0.45), 400, 5000, 1.0),
+    (few_experts(0.4), 1000, 5000, 2.0), (uniform, 100, 50, 0.5), (uniform, 10, 50, 1.0), (experts, 100, 2000, 0.2),
+    (experts, 1000, 2000, 0.1),
+]  # fmt: skip
+"""Section 9 of specification 07."""
+
+
+def with_true_weights(able, epsilon):
+    """The share of wrong labels of a vote of reports that knows how able users are."""
+    right = np.clip(0.5 + np.tanh(epsilon / 2) * (able - 0.5), 1e-9, 1 - 1e-9)
+    votes = np.where(np.random.default_rng(9).random((20_000, len(able))) < right, 1.0, -1.0)
+    sums = votes @ np.log(right / (1 - right))
+    return float(np.mean(sums < -1e-9) + np.mean(np.abs(sums) <= 1e-9) / 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("able", "n", "m", "epsilon"), TABLE)
+def test_labels_on_the_table_of_the_specification(able, n, m, epsilon):
+    """Never worse than the vote by more than .03, and where many tasks tell of a strong signal how able users are, as
+    good as if that were known, to a tenth (and three standard errors)."""
+    errors, strengths = [], []
+    for seed in range(10 if m <= 100 else 5):
+        X, truth = crowd(n, m, able, seed)
+        models = [TruthInference(k, epsilon=epsilon, random_state=seed).fit(X) for k in ("auto", "majority")]
+        known = with_true_weights(able(n, np.random.default_rng(seed)), epsilon)
+        errors.append([*(wrong(model, truth) for model in models), known])
+        strengths.append(models[0].signal_strength_)
+    mine, vote, known = np.mean(errors, axis=0)
+    assert mine <= vote + 0.03
+    if min(strengths) >= 3 and m >= 1000:
+        assert mine <= 1.1 * known + 3 * np.sqrt(2 * known * (1 - known) / (m * len(errors)))
+
+
+def answering_few(X, generator):
+    """From a hundredth of the tasks to all of them."""
+    shares = np.minimum(1.0, 0.02 / generator.random(len(X)))[:, None]
+    return np.where(generator.random(X.shape) < shares, X, np.nan)
+
+
+def copying(X, generator):
+    """Three in ten say what one of them says, who is right six times in ten."""
+    one = np.where(generator.random(X.shape[1]) < 0.6, X[-1], 1 - X[-1])
+    return np.where(np.arange(len(X))[:, None] < 0.3 * len(X), one, X)
+
+
+def saying_yes(X, generator):
+    return np.where(np.arange(len(X))[:, None] < 0.3 * len(X), 1.0, X)
+
+
+def misled(X, generator):
+    """One task in five misleads half of the users."""
+    return np.where((generator.random((len(X), 1)) < 0.5) & (generator.random(X.shape[1]) < 0.2), 1 - X, X)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "m", "epsilon"), [(100, 1000, 1.0), (300, 300, 0.5), (40, 2000, 2.0)])
+@pytest.mark.parametrize(
+    ("change", "unanswered"),
+    [(answering_few, "public"), (answering_few, "symbol"), (answering_few, "coin"), (copying, "coin"),
+     (saying_yes, "coin"), (misled, "coin")],
+)  # fmt: skip
+def test_labels_of_other_crowds_are_hardly_worse_than_the_vote(change, unanswered, n, m, epsilon):
+    errors = []
+    for seed in range(5):
+        X, truth = crowd(n, m, uniform, seed + 1000)
+        data = Dataset.from_arrays(X=change(X.astype(float), np.random.default_rng(seed)), unit="answer")
+        options = {"unanswered": unanswered, "epsilon": epsilon, "random_state": seed}
+        errors.append([wrong(TruthInference(k, **options).fit(data), truth) for k in ("auto", "majority")])
+    mine, vote = np.mean(errors, axis=0)
+    assert mine <= vote + 0.03
+
+
+@pytest.mark.slow
+def test_bands_of_the_specification():
+    """README, section 6.2, on five crowds each."""
+    found = {name: [] for name in ("ds-private", "mv-private", "ds-full-ldp", "ds-multiclass")}
+    for seed in range(5):
+        X, truth = crowd(100, 2000, experts, seed)
+        options = {"random_state": seed, "ledger": Ledger(":memory:")}
+        found["ds-private"].append(wrong(TruthInference(DawidSkene(n_rounds=20), epsilon=1.0, **options).fit(X), truth))
+        found["mv-private"].append(wrong(TruthInference("majority", epsilon=1.0, **options).fit(X), truth))
+        X, truth = crowd(2000, 100, uniform, seed)
+        found["ds-full-ldp"].append(wrong(TruthInference(unit="record", epsilon=4.0, **options).fit(X), truth))
+        X, truth = half_answered(seed)
+        data = Dataset.from_arrays(X=X, unit="answer")
+        model = TruthInference(n_classes=4, unanswered="public", epsilon=2.0, **options).fit(data)
+        found["ds-multiclass"].append(wrong(model, truth))
+    means = {name: np.mean(errors) for name, errors in found.items()}
+    limits = {"ds-private": 0.033, "mv-private": 0.17, "ds-full-ldp": 0.030, "ds-multiclass": 0.005}
+    assert all(means[name] <= limit for name, limit in limits.items()), means
 
 
 def test_shares_are_unbiased():
@@ -290,6 +415,17 @@ def test_a_resumed_fit_has_the_same_labels_and_pays_nothing(tmp_path):
     assert ledger.spent("rows").epsilon == 30.0
 
 
+def test_a_plan_says_what_is_proved_and_whether_it_applies():
+    """Two numbers by hand: tanh(1/2)^2 .4^2, and 6 sqrt(ln m / m)."""
+    said = TruthInference("dawid-skene", epsilon=1.0).outlook(100, 2000).what
+    assert "private wisdom of 0.0342: labels wrong at most 0.362, abilities within 0.37," in said
+    assert "between 28.9 and 0.0942" in said and "these are not met" in said
+    enough = TruthInference("dawid-skene", epsilon=8.0).outlook(10**7, 2 * 10**9).what
+    assert enough.endswith("these are met")
+    for other in (TruthInference("majority", epsilon=1.0), TruthInference(n_classes=3, epsilon=1.0)):
+        assert "theorem" not in other.outlook(100, 2000).what
+
+
 # -- what cannot be --------------------------------------------------------------------------------------------------
 
 
@@ -344,6 +480,22 @@ def test_users_without_a_common_task_have_labels():
     data = Dataset.from_arrays(X=X, unit="answer")
     model = TruthInference(unanswered="public", epsilon=8.0, random_state=0).fit(data)
     assert model.signal_strength_ == 0.0 and np.mean(model.labels_ == np.arange(40) % 2) > 0.9
+
+
+def test_reports_that_arrived_are_gone_through_as_those_that_are_drawn():
+    """What all requests are answered, bit for bit, in all three kinds of reports and for more classes."""
+    for unanswered, n_classes in (("coin", 2), ("symbol", 2), ("public", 3)):
+        X, _ = crowd(400, 60, uniform, n_classes=n_classes)
+        protocol = AnswerProtocol(answers := TaskAnswers(60, n_classes, unanswered), law_of(answers, 2.0))
+        query = AnswerPasses(protocol, rule=Rule("spectral" if n_classes == 2 else "votes"), n_rows=400)
+        drawn = query.explore(
+            lambda state, query=query, X=X: query.summarise_at(0, {"X": X}, state, None),
+            None, None, StreamBits(np.random.default_rng(0)),
+        )  # fmt: skip
+        key = StreamBits(np.random.default_rng(0)).words(4).tobytes()
+        everybody = SomeReports(tuple(range(400)))
+        sent = query.summarise_at(0, {"X": X}, (key, everybody), None)[0][1].astype(np.uint8)
+        assert np.array_equal(query.of_collected(SimpleNamespace(one_by_one=lambda sent=sent: sent)), drawn)
 
 
 # -- devices ---------------------------------------------------------------------------------------------------------
