@@ -156,7 +156,7 @@ def test_where_no_interval_is_valid_the_attribute_says_why_and_what_would_be():
     model = LogisticRegression(classes=[0, 1], row_norm=1.0, delta=1e-6)
     with pytest.raises(NotFittedError):
         model.standard_errors_  # noqa: B018
-    shrunk = logistic(epsilon=0.01)
+    shrunk = logistic(epsilon=0.01, solver="newton")
     assert not hasattr(shrunk, "standard_errors_")
     with pytest.raises(NoIntervals, match=r"left where the fit began.*With more rows, a larger epsilon or fewer"):
         shrunk.confidence_intervals()
