@@ -35,7 +35,8 @@ class Inferred:
     ----------
     names : tuple of str
     values : array of shape (k,)
-    covariance : array of shape (k, k)
+    covariance : array of shape (k, k), or (k,)
+        Variances alone where nothing else is known.
     noise : array of shape (k,)
         The part of its diagonal that is due to the noise of privacy.
     main : array of int
@@ -57,8 +58,14 @@ class Inferred:
     @property
     def errors(self) -> Vector:
         """Standard errors."""
-        found: Vector = np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+        variances = self.covariance if self.covariance.ndim == 1 else np.diag(self.covariance)
+        found: Vector = np.sqrt(np.maximum(variances, 0.0))
         return found
+
+    def covariance_of(self, rows: Matrix) -> Matrix:
+        """Of linear combinations of the parameters."""
+        spread = rows * self.covariance if self.covariance.ndim == 1 else rows @ self.covariance
+        return np.asarray(spread @ rows.T)
 
 
 @dataclass(frozen=True)
@@ -202,7 +209,7 @@ class Inference:
                 "leave it out for hypotheses R b = 0"
             )
         _need_joint(known, rows)
-        return tested(rows @ known.values - values, rows @ known.covariance @ rows.T)
+        return tested(rows @ known.values - values, known.covariance_of(rows))
 
     def two_sample_test(self, other: Any) -> WaldTest:
         """Whether all parameters but the intercept are those of another fit, to other people.
@@ -219,9 +226,11 @@ class Inference:
                 "Fit both to the same features in the same order"
             )
         mine, theirs = known.main.ravel(), others.main.ravel()
+        covariance = np.zeros((len(mine), len(mine)))
         for each, own in ((known, mine), (others, theirs)):
-            _need_joint(each, np.eye(len(each.names))[own])
-        covariance = known.covariance[np.ix_(mine, mine)] + others.covariance[np.ix_(theirs, theirs)]
+            if each.alone and len(own) > 1:
+                raise NoIntervals(each.alone)
+            covariance += each.covariance_of(np.eye(len(each.names))[own])
         return tested(known.values[mine] - others.values[theirs], covariance)
 
     def _known(self) -> Inferred:

@@ -48,7 +48,9 @@ class Posterior:
     n_rows : float
         How many rows there are in the sums, by their weights.
     left_by_noise : array of shape (d, d)
-        Covariance of what the noise of all releases has left in the point.
+        Covariance of what the noise of all releases has left in the point, and what cutting residuals may have.
+    stated : array of shape (d, d)
+        The same with as much of what cutting may have done as the gradient shows: what standard errors rest on.
     shrinkage : array of shape (d, d)
         What is left of the distance between 0 and the solution.
     prior : array of shape (d, d)
@@ -64,6 +66,7 @@ class Posterior:
     squares_noise: float
     n_rows: float
     left_by_noise: Matrix
+    stated: Matrix
     shrinkage: Matrix
     prior: Matrix
 
@@ -144,6 +147,7 @@ def first_posterior(
     # and of what the gains leave of it
     unseen = (left * variances) @ left.T
     spread = unseen + gain @ (releases + error_covariance(moment, noise, unseen)) @ gain.T
+    of_noise = gain @ (releases + error_covariance(moment, noise, left @ usual @ left.T)) @ gain.T
     return Posterior(
         point,
         (spread + spread.T) / 2,
@@ -152,7 +156,8 @@ def first_posterior(
         squares,
         squares_noise,
         n_rows,
-        gain @ (releases + error_covariance(moment, noise, left @ usual @ left.T)) @ gain.T,
+        of_noise,
+        of_noise,
         left,
         usual,
     )
@@ -217,11 +222,14 @@ def _around_mean(joint: Matrix, noise: float, n_rows: float, constant: float, le
     return found
 
 
-def improved(found: Posterior, gradient: Vector, std: float, bias: Matrix | None = None) -> Posterior:
+def improved(
+    found: Posterior, gradient: Vector, std: float, bias: Matrix | None = None, shown: float = 1.0
+) -> Posterior:
     """After the noisy gradient of half the squared residuals at the point.
 
     ``bias`` is the covariance of what cutting residuals may have added to the gradient beside the noise, `bias_of_cut`:
-    where it is the larger one, what was known of that direction before remains.
+    where it is the larger one, what was known of that direction before remains. ``shown`` is the part of it that
+    standard errors count, `shown_of_bias`.
     """
     d = len(gradient)
     bias = np.zeros((d, d)) if bias is None else bias
@@ -230,11 +238,13 @@ def improved(found: Posterior, gradient: Vector, std: float, bias: Matrix | None
     left = np.eye(d) - gain @ found.moment
     spread = left @ found.spread @ left.T + gain @ variation @ gain.T
     own = std**2 + found.noise**2 * float(np.trace(found.left_by_noise))
+    of_noise = left @ found.left_by_noise @ left.T + own * gain @ gain.T
     return replace(
         found,
         point=found.point - gain @ gradient,
         spread=(spread + spread.T) / 2,
-        left_by_noise=left @ found.left_by_noise @ left.T + gain @ (own * np.eye(d) + bias) @ gain.T,
+        left_by_noise=of_noise + gain @ bias @ gain.T,
+        stated=of_noise + shown * gain @ bias @ gain.T,
         shrinkage=left @ found.shrinkage,
     )
 
@@ -250,9 +260,51 @@ def bias_of_cut(found: Posterior, cut: float, constant: float) -> Matrix:
     linear functions; it counts as ``(n t^2 / d) M``, alike in all directions. Of the most that there can be any part is
     as likely as another: a third of its square.
     """
-    t = found.residuals**2 / (4 * cut) / math.sqrt(3)
+    t = _mean_cut(found, cut)
     bias = found.n_rows * t**2 / len(found.point) * found.moment
     if constant:
         moved = t * found.moment[:, -1] / constant
         bias = bias + np.outer(moved, moved)
     return bias
+
+
+def shown_of_bias(found: Posterior, gradient: Vector, std: float, cut: float, constant: float) -> float:
+    """Which part of `bias_of_cut` the gradient does not speak against: of squares, at most 1.
+
+    Residuals that lose ``t`` on average when they are cut move the gradient by t times the sum of the rows. That
+    product is known to what noise and the first solution leave of it, ``1 / (m' S^-1 m)`` for the sum m and their
+    covariance S, mostly far better than the most that t can be: errors of a symmetric law show none. The mean square of
+    t counts that follows from both. Without a constant feature nothing shows t.
+
+    Examples
+    --------
+    >>> rng, n = np.random.default_rng(0), 100_000
+    >>> x = np.column_stack([rng.uniform(-1, 1, n), np.ones(n)])
+    >>> shares = []
+    >>> for errors in (rng.normal(size=n) / 5, (rng.random(n) < 0.05) - 0.05):
+    ...     joint = np.column_stack([x, errors])
+    ...     found = first_posterior(joint.T @ joint, 1.0, label_scale=1.0, label_bound=1.0, n_rows=n, row_norm=1.0,
+    ...                             constant=1.0, ridge=0.0)
+    ...     cut = 2.5 * found.residuals
+    ...     gradient = x.T @ np.clip(x @ found.point - errors, -cut, cut)
+    ...     shares.append(round(shown_of_bias(found, gradient, 1.0, cut, 1.0), 2))
+    >>> shares
+    [0.0, 1.0]
+    """
+    if not constant:
+        return 1.0
+    m = found.moment[:, -1] / constant
+    error = error_covariance(found.moment, found.noise, found.spread)
+    covariance = found.moment @ found.spread @ found.moment + std**2 * np.eye(len(m)) + error
+    solved = solve_psd(covariance, m)
+    information = float(m @ solved)
+    if information <= 0:
+        return 1.0
+    prior = _mean_cut(found, cut) ** 2
+    kept = prior / (prior + 1 / information)
+    return min(1.0, ((kept * float(gradient @ solved) / information) ** 2 + kept / information) / prior)
+
+
+def _mean_cut(found: Posterior, cut: float) -> float:
+    """What residuals may lose on average by being cut, its root mean square over all that it may be."""
+    return found.residuals**2 / (4 * cut) / math.sqrt(3)

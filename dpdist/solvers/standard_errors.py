@@ -36,8 +36,8 @@ class Uncertainty:
 
     Attributes
     ----------
-    covariance : array of shape (p, p)
-        Of the error, over the rows that might have been drawn and over the noise.
+    covariance : array of shape (p, p), or (p,)
+        Of the error, over the rows that might have been drawn and over the noise; variances where they alone are known.
     noise : array of shape (p,)
         The part of its diagonal that is due to the noise of privacy.
     invalid : str

@@ -66,15 +66,23 @@ def classes(law, n, epsilon, **kwargs):
     )  # fmt: skip
 
 
-def numbers(law, n, epsilon, **kwargs):
+def normal_errors(rng, n):
+    return 0.1 * rng.normal(size=n)
+
+
+def skewed_errors(rng, n):
+    return 0.1 * (rng.exponential(size=n) - 1)
+
+
+def numbers(law, n, epsilon, errors=normal_errors, bound=1.0, **kwargs):
     w = np.linspace(-1, 1, D)
 
     def draw(rng):
         X = law(rng, n)
-        return X, X @ w + 0.1 + 0.1 * rng.normal(size=n)
+        return X, X @ w + 0.1 + errors(rng, n)
 
     return Case(
-        lambda: LinearRegression(gradient=ClipLabel(1.0), row_norm=1.0, epsilon=epsilon, delta=1e-6),
+        lambda: LinearRegression(gradient=ClipLabel(bound), row_norm=1.0, epsilon=epsilon, delta=1e-6),
         draw, np.append(w, 0.1), **kwargs,
     )  # fmt: skip
 
@@ -152,6 +160,7 @@ CASES: dict[str, Case] = {
     "squared, independent, 2e4, eps 1": numbers(normal_rows, 20_000, 1.0),
     "squared, AR(.8), 1e5, eps 1": numbers(correlated_rows, 100_000, 1.0),
     "squared, 0/1 columns, 2e4, eps 1": numbers(bits, 20_000, 1.0, quick=True),
+    "squared, skewed errors, AR(.8), 1e5, eps 1": numbers(correlated_rows, 100_000, 1.0, skewed_errors, 2.0),
     "mean, independent, 2e4, eps 1": columns(normal_rows, 20_000, 1.0, quick=True),
     "mean, AR(.8), 1e5, eps 1": columns(correlated_rows, 100_000, 1.0),
     "mean, 0/1 columns, 2e4, eps 1": columns(bits, 20_000, 1.0),

@@ -56,7 +56,7 @@ def quick_fit(model, X, y=None, rng=None, **beside):
     given = {"X": X} if y is None else {"X": X, "y": y}
     arrays = {name: prepare(given[name]) for name, prepare in model._prepare(dataset.arrays).items()}
     known = None if beside else model.__dict__.get("_quick")
-    method = known or model._method(dataset.n_rows, X.shape[1], dataset.schema.units, **beside)
+    method = known or model._method(dataset.n_rows, model.n_features_in_, dataset.schema.units, **beside)
     model._quick = method
     model._finish(method, method.solve(QuickOracle(method, arrays, rng)))
     return model

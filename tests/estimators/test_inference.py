@@ -156,7 +156,7 @@ def test_where_no_interval_is_valid_the_attribute_says_why_and_what_would_be():
     model = LogisticRegression(classes=[0, 1], row_norm=1.0, delta=1e-6)
     with pytest.raises(NotFittedError):
         model.standard_errors_  # noqa: B018
-    shrunk = logistic(epsilon=0.01)
+    shrunk = logistic(epsilon=0.01, solver="newton")
     assert not hasattr(shrunk, "standard_errors_")
     with pytest.raises(NoIntervals, match=r"left where the fit began.*With more rows, a larger epsilon or fewer"):
         shrunk.confidence_intervals()
@@ -227,11 +227,7 @@ def test_intervals_cover_what_they_say(case):
     ("case", "most"),
     [
         ("logistic, 0/1 columns, 2e4, eps 1", 1.5),
-        pytest.param(
-            "squared, independent, 2e4, eps 1",
-            1.3,
-            marks=pytest.mark.xfail(strict=True, reason="1.39: what cut residuals may bend counts"),
-        ),
+        ("squared, independent, 2e4, eps 1", 1.3),
     ],
 )
 def test_intervals_are_hardly_wider_than_the_best_unbiased_use_of_the_releases(case, most):
@@ -239,8 +235,8 @@ def test_intervals_are_hardly_wider_than_the_best_unbiased_use_of_the_releases(c
 
     By the true Hessian of the rows, which nobody is told; the first gradient of a logistic loss, at 0, is too far away
     to count. Of squares the first estimate is ``A^-1 b``, with the noise of both. (Of means there is one release, and
-    the interval is that of it.) Squares are at 1.06 to 1.13; classes at 1.3 to 1.4 in this setting, where most of the
-    variance is noise: steps are weighed as if Hessians were wrong by a part of their noise.
+    the interval is that of it.) Squares are at 1.17 to 1.24, as cut residuals might be skewed; classes at 1.3 to 1.4 in
+    this setting, where most of the variance is noise: steps are weighed as if Hessians were wrong by a part of it.
     """
     ratios, rng, case = [], np.random.default_rng(5), CASES[case]
     model = case.model()
@@ -273,7 +269,8 @@ def test_intervals_are_hardly_wider_than_the_best_unbiased_use_of_the_releases(c
         best = np.sqrt(np.diag(np.linalg.inv(variation) + np.linalg.inv(told)))
         ratios.append(np.array(errors) / best)
     mean = np.mean(ratios, axis=0)
-    assert mean.min() > 0.9 and mean.max() < most, mean
+    # (what the last gradient shows of the mean of squares is used as well, so that it may be known better)
+    assert mean[:-1].min() > 0.9 and mean.max() < most, mean
 
 
 @pytest.mark.slow

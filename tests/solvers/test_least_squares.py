@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpdist.solvers.least_squares import bias_of_cut, first_posterior, improved
+from dpdist.solvers.least_squares import bias_of_cut, first_posterior, improved, shown_of_bias
 
 
 def problem(seed=0, n=5000, d=8):
@@ -134,6 +134,26 @@ def test_slopes_follow_the_first_release_where_skewness_follows_the_rows():
     found, misled = (improved(first, gradient, 10.0, counted).point for counted in (bias_of_cut(first, cut, 1.0), None))
     assert 0.95 < found[:3] @ exact[:3] / (exact[:3] @ exact[:3]) < 1.05
     assert misled[:3] @ exact[:3] / (exact[:3] @ exact[:3]) < 0.85
+
+
+@pytest.mark.parametrize(("errors", "least", "most"), [("symmetric", 0.0, 0.1), ("events", 0.5, 1.0)])
+def test_standard_errors_count_as_much_of_a_cut_as_the_gradient_shows(errors, least, most):
+    """The point is the same; symmetric errors lose nothing by being cut, and events of 5 % what was foreseen."""
+    rng, n = np.random.default_rng(3), 100_000
+    X = np.column_stack([rng.uniform(-0.5, 0.5, (n, 3)), np.full(n, 0.5)])
+    drawn = {"symmetric": 0.2 * rng.standard_t(5, n), "events": (rng.random(n) < 0.05).astype(float)}[errors]
+    y = X @ [0.5, -0.2, 0.0, 0.2] + drawn
+    joint = np.column_stack([X, 0.7 * y])
+    first = posterior(joint.T @ joint, 3.0, n, constant=0.5)
+    cut = 2.5 * first.residuals
+    gradient = X.T @ np.clip(X @ first.point - y, -cut, cut)
+    shown = shown_of_bias(first, gradient, 3.0, cut, 0.5)
+    assert least <= shown <= most and shown_of_bias(first, gradient, 3.0, cut, 0.0) == 1.0
+    bias = bias_of_cut(first, cut, 0.5)
+    found, whole = (improved(first, gradient, 3.0, bias, share) for share in (shown, 1.0))
+    np.testing.assert_array_equal(found.point, whole.point)
+    assert found.excess == whole.excess and np.array_equal(whole.stated, whole.left_by_noise)
+    assert np.all(np.diag(found.stated) <= np.diag(whole.stated))
 
 
 @pytest.mark.parametrize("noise", [0.3, 3.0])

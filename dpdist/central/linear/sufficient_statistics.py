@@ -38,7 +38,14 @@ from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.queries.gradient_sums import GradientSum
 from dpdist.queries.moment_sums import SecondMomentSum
-from dpdist.solvers.least_squares import ERROR_OF_MOMENT, Posterior, bias_of_cut, first_posterior, improved
+from dpdist.solvers.least_squares import (
+    ERROR_OF_MOMENT,
+    Posterior,
+    bias_of_cut,
+    first_posterior,
+    improved,
+    shown_of_bias,
+)
 from dpdist.solvers.standard_errors import Uncertainty, sandwich
 
 MOMENT_SHARE = 0.7
@@ -142,7 +149,7 @@ class SufficientStatistics(LinearMethod):
         ridge = problem.strong_convexity * problem.n_rows * self._slopes
         variance = first.least_residuals(first.left_by_noise)
         known = sandwich(
-            found.left_by_noise, found.shrinkage, found.moment, variance * (found.moment - np.diag(ridge)),
+            found.stated, found.shrinkage, found.moment, variance * (found.moment - np.diag(ridge)),
             pull=ridge * found.point,
         )  # fmt: skip
         return known.mapped(np.diag(self._in_units(np.ones(problem.n_parameters))))
@@ -172,8 +179,10 @@ class SufficientStatistics(LinearMethod):
         cut = RESIDUALS * min(found.residuals, 2 * bound)
         oracle.visit(self._in_units(found.point))
         gradient = oracle.ask("gradient", found.point, self.gradient(cut))
+        gradient = gradient + ridge * self._slopes * found.point
         bias = bias_of_cut(found, cut, self.constant)
-        return found, improved(found, gradient + ridge * self._slopes * found.point, oracle.noise_std, bias)
+        shown = shown_of_bias(found, gradient, oracle.noise_std, cut, self.constant)
+        return found, improved(found, gradient, oracle.noise_std, bias, shown)
 
     @property
     def _is_followed(self) -> bool:

@@ -30,6 +30,7 @@ from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, DataError
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
+from dpdist.estimators.inference import Inferred, vector_parameters
 from dpdist.estimators.parameters import check_between, check_count
 from dpdist.local.local_estimator import LocalEstimator
 from dpdist.local.local_method import LocalMethod
@@ -44,17 +45,28 @@ from dpdist.local.randomisers.frequency import (
     SubsetSelection,
     check_chance,
 )
+from dpdist.local.randomisers.oracle import SupportOracle
 from dpdist.local.statistics.categories import Category, Labelled
 from dpdist.local.survey.levels import Leveled, Levels, check_levels
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.local.survey.user_values import as_given, one_column
 from dpdist.method import DECIDED, Method, Noted, Oracle, Public, by_name
 from dpdist.privacy.accounting.plan import Plan
+from dpdist.solvers.standard_errors import Uncertainty
 
 MANY = 1 << 16
 """From here on a report or its decoding takes too long for anything but a Hadamard row."""
 SOME = 1000
 """Subsets of more categories than that take too many random numbers."""
+FEWEST = 10.0
+"""Variance of the number of reports that support a category, from which on that number is as good as normal."""
+
+
+ALONE = (
+    "how frequencies of several categories vary together is not known of every law of reports: test them one by one, "
+    "at a level divided by their number"
+)
+"""Why there is no test of several."""
 
 
 def best_oracle(n_categories: int, epsilon: float, sums: bool = False) -> tuple[str, str]:
@@ -134,9 +146,32 @@ class FrequencyMethod(LocalMethod):
         total, n = self.total(oracle), self.public.n_rows
         randomiser: Any = self.protocols[0].randomiser
         unbiased = randomiser.decode(total, n)
-        error = np.sqrt(_variance(randomiser, total, np.clip(unbiased, 0.0, 1.0), n))
+        likely = np.clip(unbiased, 0.0, 1.0)
+        noises = _variance(randomiser, total, likely, np.zeros(len(likely)), n)
         frequencies = project_simplex(unbiased) if self.statement.postprocess == "simplex" else unbiased
-        return {"unbiased_frequencies": unbiased, "standard_error": error, "frequencies": frequencies}
+        known: Uncertainty | str = self._too_few(randomiser, likely)
+        if not known:
+            known = Uncertainty(_variance(randomiser, total, likely, likely * (1 - likely), n), noises)
+        return {
+            "unbiased_frequencies": unbiased,
+            "standard_error": np.sqrt(noises),
+            "frequencies": frequencies,
+            "uncertainty": known,
+        }
+
+    def _too_few(self, randomiser: Any, likely: NDArray[np.float64]) -> str:
+        """Why the number of reports that support a category is not normal; empty if it is."""
+        if not isinstance(randomiser, SupportOracle):
+            return ""
+        p, q = (float(chance) for chance in randomiser.chances)
+        supports = q + (p - q) * likely
+        least = float(np.min(self.public.n_rows * supports * (1 - supports)))
+        if least >= FEWEST:
+            return ""
+        return (
+            f"about {least:.2g} reports support the rarest category, or fail to support the most frequent one, and an "
+            f"interval by the normal law takes {FEWEST:g}. With more users or a smaller epsilon there would be one"
+        )
 
     def expected_error(self, plan: Plan) -> float:
         randomiser: Any = self.protocols[0].randomiser
@@ -244,7 +279,8 @@ class Histogram(LocalEstimator):
         After ``postprocess``.
     unbiased_frequencies_ : array of shape (n_categories,)
     standard_error_ : array of shape (n_categories,)
-        Of the unbiased frequencies, at the estimated ones.
+        Of the unbiased frequencies about those of these users, at the estimated ones. ``standard_errors_``,
+        ``confidence_intervals()`` and ``summary()`` are about those of the law that users come from.
     method_, method_reason_ : str
         What "auto" chose, and why.
     guarantee_, plan_, releases_, fidelity_
@@ -317,6 +353,16 @@ class Histogram(LocalEstimator):
         super()._store(method, fitted)
         self.method_, self.method_reason_ = method.name, method.reason
 
+    def _parameters(self, method: Method, known: Any) -> Inferred | str:
+        names = range(len(self.unbiased_frequencies_)) if self.categories is None else self.categories
+        found = vector_parameters(
+            known,
+            self.unbiased_frequencies_,
+            [str(name) for name in names],
+            "Of unbiased_frequencies_, whatever postprocess makes of them; other users of the same law are counted.",
+        )
+        return found if isinstance(found, str) else replace(found, alone=ALONE)
+
     def _check_stored(self, dataset: Dataset) -> None:
         """Refuse labels of another kind than the declared ones: every record would be null."""
         stored = np.dtype(dataset.arrays["X"].dtype).kind in "UST"
@@ -349,15 +395,21 @@ class Histogram(LocalEstimator):
             check_levels(self.epsilon_levels)
 
 
-def _variance(oracle: Any, total: NDArray[np.float64], likely: NDArray[np.float64], n_rows: int) -> NDArray[np.float64]:
-    """Of every frequency, if these are likely ones."""
+def _variance(
+    oracle: Any,
+    total: NDArray[np.float64],
+    likely: NDArray[np.float64],
+    own: NDArray[np.float64],
+    n_rows: int,
+) -> NDArray[np.float64]:
+    """Of every frequency, if these are likely ones and those of users vary by ``own``."""
     if not isinstance(oracle, Levels):
-        return np.asarray(oracle.variance(likely) / n_rows)
+        return np.asarray((oracle.variance(likely) + own) / n_rows)
     weights = oracle.weights(total)
     if not weights.sum():
         return np.full(oracle.size, np.inf)
     parts = [
-        (w / weights.sum()) ** 2 * o.variance(likely) / n
+        (w / weights.sum()) ** 2 * (o.variance(likely) + own) / n
         for w, o, n in zip(weights, oracle.randomisers, oracle.counts(total), strict=True)
         if n
     ]

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from dpdist.errors import BudgetError
 from dpdist.privacy.accounting.closed_forms import gdp_mu
@@ -45,9 +45,9 @@ class ObjectivePerturbation(Mechanism):
     with ``zeta`` the largest change of the gradient between neighbours (2 G for replace-one, G for add-or-remove-one):
 
         D = max(ridge, L / (e^(epsilon_1/10) - 1)),    epsilon' = epsilon_1 - ln(1 + L/D)
-        sigma = zeta (t + sqrt(t^2 + 2 epsilon')) / (2 epsilon')
+        sigma = zeta / mu,    2 delta(epsilon', mu) = delta_1
 
-    and t the normal quantile with ``2 zeta/G * Phi(-t) = delta_1``.
+    and ``delta(epsilon, mu)`` that of a Gaussian release of sensitivity mu and standard deviation 1.
 
     Parameters
     ----------
@@ -66,12 +66,20 @@ class ObjectivePerturbation(Mechanism):
     -----
     *Exact minimiser, continuous b.* ``b -> w`` is a bijection, Lipschitz in both directions, so the densities of w on
     neighbours have the ratio ``phi(b)/phi(b + s) * det ratio``. The Hessians differ by one rank-one matrix (two for
-    replace-one): the determinants' ratio is at most ``1 + L/D``. ``s`` is ``l' x`` (minus ``l'' x'`` of the other row),
-    whose *directions* do not depend on w: outside an event of probability ``delta_1`` on the projections of b on them,
-    ``|<b, s>| <= zeta sigma t``, and the log-ratio is at most ``zeta t/sigma + zeta^2/(2 sigma^2) = epsilon'``
-    (Chaudhuri, Monteleoni and Sarwate 2011; Kifer, Smith and Thakurta 2012; with ``zeta = G`` under replace-one, as it
-    is often quoted, this is false). The default split gives the curvature at most a tenth of epsilon, which needs
-    half the noise of the usual equal split (seed 000, section 3.1, as corrected).
+    replace-one): the determinants' ratio is at most ``1 + L/D``. ``s`` is ``l' x`` (minus ``m' x'`` of the other row):
+    its size depends on w, the *directions* u, u' of the rows do not (Chaudhuri, Monteleoni and Sarwate 2011; Kifer,
+    Smith and Thakurta 2012; with ``zeta = G`` under replace-one, as it is often quoted, this is false). What is left of
+    the log-ratio, ``(2 <b, s> + |s|^2) / (2 sigma^2)``, is convex in the two sizes, each in [-G, G], hence largest at a
+    corner, where ``s = +-G (u - u')`` or ``+-G (u + u')``: it is at most the larger one of ``mu_j |N_j| + mu_j^2 / 2``,
+    N_j standard normal, ``mu_j = G |u -+ u'| / sigma``. The delta of a release, ``E (1 - e^(epsilon - log-ratio))_+``,
+    grows with the log-ratio, so that it is at most ``2 delta(epsilon', mu_1) + 2 delta(epsilon', mu_2)``, with
+    ``mu_1^2 + mu_2^2 = (2 G / sigma)^2 = mu^2`` whatever the angle. As a function of ``mu^2`` the second derivative of
+    ``delta(epsilon, mu)`` has the sign of ``epsilon^2 - mu^2 - mu^4 / 4``; where it is positive up to mu, the function
+    is convex and 0 at 0, and rows in one line are the worst: ``2 delta(epsilon', mu)``. Elsewhere (deltas of a tenth)
+    twice that is what is kept to. Where a row is added or removed there is one direction, and nothing to add up.
+    Compared with bounding ``|<b, s>|`` by a quantile, as published, the noise is 1.12 to 1.31 times less at epsilon 1.
+    The split gives the curvature at most a tenth of epsilon, which needs half the noise of the usual equal split (seed
+    000, section 3.1, as corrected).
 
     *What is really released* is ``w + r`` plus Gaussian noise, where the vector r, at most ``tau`` long, collects what
     separates the computed point from w (approximate minima perturbation: Iyengar, Near, Song, Thakkar, Thakurta and
@@ -91,7 +99,7 @@ class ObjectivePerturbation(Mechanism):
     >>> mechanism.cost
     Cost(kind='approximate', parameter=1.0, delta=1e-05)
     >>> round(mechanism.regularisation, 2), round(mechanism.term_std, 2)
-    (10.0, 9.68)
+    (10.0, 8.03)
     """
 
     tag: ClassVar[str] = "ObjectivePerturbation"
@@ -136,9 +144,8 @@ class ObjectivePerturbation(Mechanism):
     def term_std(self) -> float:
         """``sigma``, the standard deviation of a coordinate of b."""
         left = self._epsilon - math.log1p(self.curvature / self.regularisation)
-        delta = (1 - OUTPUT_SHARE - TAIL_SHARE) * self.delta
-        t = max(0.0, -float(special.ndtri(delta / (2 * self.neighbours.sum_factor))))
-        return self.shift * (t + math.sqrt(t * t + 2 * left)) / (2 * left) * (1 + 1e-9)
+        mu = term_mu(left, (1 - OUTPUT_SHARE - TAIL_SHARE) * self.delta, self.neighbours)
+        return self.shift / mu * (1 + 1e-9)
 
     @property
     def term_grid(self) -> float:
@@ -172,3 +179,17 @@ class ObjectivePerturbation(Mechanism):
     def release(self, units: NDArray[Any], sensitivity_units: float, bits: Bits) -> Integers:
         """The approximate minimiser with Gaussian noise for ``sensitivity_units = 2 tau``."""
         return self._output.release(units, sensitivity_units, bits)
+
+
+@lru_cache(maxsize=256)
+def term_mu(epsilon: float, delta: float, neighbours: Neighbours) -> float:
+    """The most that gradients of neighbours may differ by, in standard deviations of a coordinate of b.
+
+    Examples
+    --------
+    >>> round(term_mu(1.0, 1e-5, Neighbours.REPLACE_ONE), 4), round(gdp_mu(1.0, 5e-6), 4)
+    (0.2575, 0.2575)
+    """
+    mu = gdp_mu(epsilon, delta / 2)
+    one_line = neighbours is not Neighbours.REPLACE_ONE or epsilon >= mu * math.sqrt(1 + mu**2 / 4)
+    return mu if one_line else gdp_mu(epsilon, delta / 4)

@@ -11,11 +11,16 @@ from scipy import stats
 from scipy.special import expit
 
 from dpdist.errors import BudgetError
-from dpdist.privacy.accounting.closed_forms import gdp_mu
+from dpdist.privacy.accounting.closed_forms import gdp_delta, gdp_mu
 from dpdist.privacy.accounting.cost import Cost
 from dpdist.privacy.audit.two_point import two_point_bound
 from dpdist.privacy.budget import Neighbours
-from dpdist.privacy.mechanisms.objective_perturbation import OUTPUT_SHARE, TAIL_SHARE, ObjectivePerturbation
+from dpdist.privacy.mechanisms.objective_perturbation import (
+    OUTPUT_SHARE,
+    TAIL_SHARE,
+    ObjectivePerturbation,
+    term_mu,
+)
 from dpdist.privacy.mechanisms.upper_bound import UpperBound
 from dpdist.privacy.randomness.bits import StreamBits
 from tests.privacy.exhibits.perturbation import QuotedPerturbation
@@ -71,13 +76,13 @@ def test_the_exact_minimiser_keeps_its_part_of_the_budget(neighbours, epsilon, d
     mechanism = ObjectivePerturbation(delta, 1.0, 1.0, 0.0, neighbours).at(epsilon)
     worst = max(true_delta(mechanism, pair, (1 - OUTPUT_SHARE) * epsilon) for pair in pairs(neighbours))
     assert worst <= (1 - OUTPUT_SHARE - TAIL_SHARE) * delta
-    # the same quadrature with half the noise would notice
-    half = 0.5 * mechanism.term_std
+    # the same quadrature with a quarter less noise would notice
+    less = 0.75 * mechanism.term_std
 
-    class Half(ObjectivePerturbation):
-        term_std = half
+    class Less(ObjectivePerturbation):
+        term_std = less
 
-    broken = Half(delta, 1.0, 1.0, 0.0, neighbours).at(epsilon)
+    broken = Less(delta, 1.0, 1.0, 0.0, neighbours).at(epsilon)
     assert max(true_delta(broken, pair, epsilon) for pair in pairs(neighbours)) > delta
 
 
@@ -105,14 +110,45 @@ def test_audit_of_the_sampler(kind, private):
 
 
 # ---------------------------------------------------------------------------------------------- calibration
-def test_calibration_is_the_published_one():
-    """sigma solves ``zeta t / sigma + zeta^2 / (2 sigma^2) = epsilon'``; the curvature costs a tenth."""
+def corner_delta(mu: float, epsilon: float, angle: float) -> float:
+    """``E (1 - e^(epsilon - loss))_+`` of two rows at that angle, where an adversary chooses both sizes by b."""
+    z, step = np.linspace(-9, 9, 1201, retstep=True)
+    along, across = np.meshgrid(z, z, indexing="ij")
+    first, other = np.array([1.0, 0.0]), np.array([math.cos(angle), math.sin(angle)])
+    losses = []
+    for sizes in itertools.product((-1, 1), repeat=2):
+        s = mu / 2 * (sizes[0] * first - sizes[1] * other)
+        losses.append(along * s[0] + across * s[1] + s @ s / 2)
+    found = np.maximum(1 - np.exp(epsilon - np.max(losses, axis=0)), 0)
+    return float((found * np.exp(-(along**2 + across**2) / 2)).sum() * step**2 / (2 * math.pi))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (0.1, 1e-3), (3.0, 1e-2)])
+def test_rows_in_one_line_are_the_worst_and_meet_the_delta(epsilon, delta):
+    mu = term_mu(epsilon, delta, REPLACE)
+    found = [corner_delta(mu, epsilon, angle) for angle in np.linspace(0, math.pi, 9)]
+    assert max(found) <= delta * (1 + 1e-3) and max(found) == max(found[0], found[-1]) > 0.99 * delta
+    assert corner_delta(1.1 * mu, epsilon, 0.0) > 1.2 * delta
+
+
+def test_where_rows_in_one_line_may_not_be_the_worst_deltas_of_both_directions_add_up():
+    """At a delta so large that the bound is not convex, each of two directions counts as if it were the longest."""
+    epsilon, delta = 0.01, 0.3
+    mu = term_mu(epsilon, delta, REPLACE)
+    assert gdp_delta(epsilon, mu) == pytest.approx(delta / 4) and term_mu(epsilon, delta, ADD) > mu
+    assert max(corner_delta(mu, epsilon, angle) for angle in np.linspace(0, math.pi, 9)) < delta
+
+
+def test_the_linear_term_is_no_longer_than_it_has_to_be():
+    """2 delta(epsilon', zeta / sigma) is its part of delta; the curvature costs a tenth; less than as published."""
     mechanism = ObjectivePerturbation(1e-5, 2.0, 0.25, 0.0).at(1.0)
     epsilon = 0.99
     assert mechanism.regularisation == pytest.approx(0.25 / math.expm1(epsilon / 10))
     left, t = 0.9 * epsilon, -stats.norm.ppf(0.98e-5 / 4)
     sigma = mechanism.term_std
-    assert 4 * t / sigma + 16 / (2 * sigma**2) == pytest.approx(left, rel=1e-6)
+    assert 2 * gdp_delta(left, 4 / sigma) == pytest.approx(0.98e-5, rel=1e-6)
+    published = 4 * (t + math.sqrt(t * t + 2 * left)) / (2 * left)
+    assert 1.19 < published / sigma < 1.22
     strong = ObjectivePerturbation(1e-5, 2.0, 0.25, 1e3).at(1.0)
     assert strong.regularisation == 1e3 and strong.term_std < sigma
     assert ObjectivePerturbation(1e-5, 2.0, 0.25, 0.0, ADD).at(1.0).shift == 2.0
