@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpdist.errors import BudgetError
+from dpdist.errors import BudgetError, DataError
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.estimator import planned
 from dpdist.estimators.moment_release import FromMoment, Matrix, MomentNoise
@@ -69,7 +69,13 @@ class Components(FromMoment):
     def inverse_transform(self, X: Any) -> Matrix:
         """Rows of the subspace from their coordinates."""
         check_is_fitted(self, "components_")
-        return np.asarray(np.asarray(X, dtype=np.float64) @ self.components_)
+        coordinates, k = np.asarray(X, dtype=np.float64), len(self.components_)
+        if coordinates.ndim != 2 or coordinates.shape[1] != k:
+            raise DataError(
+                f"inverse_transform takes coordinates along {k} components, as transform gives them, of shape "
+                f"(n_rows, {k}); got shape {coordinates.shape}"
+            )
+        return np.asarray(coordinates @ self.components_)
 
     def fit_transform(self, X: Any, y: Any = None) -> Matrix:
         """`fit`, then `transform` of the same rows, which is not private."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dpdist.errors import BudgetError
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import chosen
 from dpdist.estimators.moment_release import FromMoment, Matrix, MomentNoise
@@ -48,6 +49,8 @@ class ThresholdedCovariance(CovarianceRule):
 
     def __post_init__(self) -> None:
         check_bound("multiple", self.multiple)
+        if not isinstance(self.soft, bool | np.bool_):
+            raise BudgetError(f"soft must be True or False, got {self.soft!r}")
 
     def covariance(self, matrix: Matrix, noise: MomentNoise) -> Mapping[str, Any]:
         diagonal = shrink_diagonal(np.diag(matrix), noise.diagonal_std)

@@ -9,17 +9,20 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.jobs.job import Job
+from dpdist.jobs.job import Job, make_estimator
 from dpdist.privacy.audit.lower_bounds import (
     local_sparse_lower_bound,
     sparse_mean_lower_bound,
     sparse_regression_rates,
 )
+from dpdist.problems.catalog import PROBLEMS
 from dpdist.problems.crowd_problems import abilities
 from dpdist.solvers.dawid_skene import theory_report
 
 _TASKS = 10_000
 """Of a vote that is simulated."""
+_FEW = 10
+"""Rows of a problem whose truth alone is wanted."""
 
 
 def _rate(name: str, job: Job) -> float:
@@ -63,6 +66,16 @@ def _true_weights(job: Job) -> float:
     return float(np.mean(votes < 0) + np.mean(votes == 0) / 2)
 
 
+def _planned_subspace(job: Job) -> float:
+    """What the plan of a job that finds principal components foresees, told the gap of the truth."""
+    problem = PROBLEMS[str(job.data["generate"])]
+    values = np.linalg.eigvalsh(problem.generate({**job.data, "n": _FEW}).truth)[::-1]
+    model = make_estimator(job)
+    k = model.n_components
+    model.set_params(gap=float(values[k - 1] - values[k]))
+    return float(model.outlook(job.data["n"], job.data["d"]).predicted_error)
+
+
 BOUNDS: Mapping[str, Callable[[Job], float]] = {
     "non-private": partial(_rate, "non-private"),
     "central": partial(_rate, "central"),
@@ -75,8 +88,10 @@ BOUNDS: Mapping[str, Callable[[Job], float]] = {
     "crowd-labels": _crowd_labels,
     "crowd-abilities": _crowd_abilities,
     "true-weights": _true_weights,
+    "planned-subspace": _planned_subspace,
 }
 """From a job to the distance from the truth. The first five are rates, up to constants; the next three are lower
 bounds for the worst case, square roots of those of the mean squared distance (`dpdist.privacy.audit.lower_bounds`). The
-last three are the upper bounds of wrong labels and of errors of abilities (the latter up to epsilon 1) of
-`dpdist.solvers.dawid_skene.theory_report`, and a vote that knows how able users are."""
+last four are the upper bounds of wrong labels and of errors of abilities (the latter up to epsilon 1) of
+`dpdist.solvers.dawid_skene.theory_report`, a vote that knows how able users are, and what the outlook of the job foresees
+of principal components."""

@@ -48,7 +48,7 @@ class SecondMomentSum(Query):
     row_norm : float
         Public bound r of the norm of a row, enforced by clipping.
     unit : bool, default False
-        Scale rows to norm r instead, shorter ones as well: every row counts alike.
+        Scale rows to norm r instead, shorter ones as well: every row counts alike. Not with labels.
     label_bound : float, optional
         With it the label, clamped to ``+-label_bound``, joins the row as its last column, times ``label_scale``: the
         released matrix has ``label_scale X'y`` in its last column and ``label_scale^2 y'y`` in its last entry, and its
@@ -90,6 +90,11 @@ class SecondMomentSum(Query):
                 raise BudgetError("pairs of rows have no mean, so that SecondMomentSum(paired=True) has no intercept")
         if self.label_bound is not None:
             check_bound(self.label_bound, "label_bound")
+            if self.unit:
+                raise BudgetError(
+                    "SecondMomentSum(unit=True) scales every row by its own norm and a label would stay what it is, so "
+                    "that nothing could be learned of one from the other: leave out unit, or the label"
+                )
         if self.whole and (self.unit or self.paired):
             raise BudgetError("SecondMomentSum(whole=True) scales plain rows: leave out unit and paired")
 

@@ -33,7 +33,7 @@ ARRAYS = {"X": features, "y": ClassCodes((0, 1))}
 W = np.array([1.0, -1.0, 0.5, 2.0, 0.0])
 QUERIES: dict[str, tuple[Query, Any]] = {
     "moments": (SecondMomentSum(5, 1.0), None),
-    "joined": (SecondMomentSum(5, 1.0, unit=True, label_bound=1.0), None),
+    "joined": (SecondMomentSum(5, 1.0, label_bound=1.0), None),
     "pairs": (SecondMomentSum(5, 1.0, paired=True), None),
     "hessian": (HessianSum(Sigmoid(), 1.0), W),
 }

@@ -14,10 +14,14 @@ import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 
+from dpdist import local
 from dpdist.figures import drawing
+from dpdist.figures.bounds import BOUNDS
 from dpdist.figures.drawing import covers_data, picture
 from dpdist.figures.figure_file import load_figure
 from dpdist.figures.run_figure import run_figure
+from dpdist.problems.catalog import PROBLEMS
+from dpdist.solvers.subspaces import chance_error
 
 SVG = "{http://www.w3.org/2000/svg}"
 FIGURE = """\
@@ -99,6 +103,18 @@ def test_bounds_are_those_of_the_jobs(drawn: Any) -> None:
     for row in rows:
         assert row["error"] == sparse_regression_rates(int(row["x"]), 8, 2, 1.0)["one-report"]
     assert not [row for row in drawn[1]["rows"] if row["series"] == "rate"], "no curves among what runs returned"
+
+
+def test_what_the_plan_of_principal_components_foresees_is_that_of_the_true_gap() -> None:
+    """The published setting has a gap of 1/400 and is foreseen to be at chance."""
+    published = load_figure("exp-6.1-low-synth").cells[-1].job
+    assert BOUNDS["planned-subspace"](published) == chance_error(40, 5)
+    easy = load_figure("exp-6.1-low-real").cells[0].job
+    truth = PROBLEMS["factor-rows"].generate({**easy.data, "n": 10}).truth
+    gap = float(np.subtract(*np.linalg.eigvalsh(truth)[:-3:-1]))
+    model = local.PCA(1, row_norm=1.0, epsilon=easy.epsilon, gap=gap)
+    foreseen = model.outlook(easy.data["n"], easy.data["d"]).predicted_error
+    assert BOUNDS["planned-subspace"](easy) == pytest.approx(foreseen, rel=1e-9)
 
 
 def test_the_caption_says_what_holds(drawn: Any) -> None:

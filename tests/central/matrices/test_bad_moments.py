@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 from dpdist import PCA, Dataset, GraphicalLasso, Ledger, SecondMoment, SparseCovariance, SparsePCA
 from dpdist.central import CovariancePerturbation, OutputPerturbation, ThresholdedCovariance
 from dpdist.errors import BudgetError, DataError, DpdistError, MissingBound
+from dpdist.queries.moment_sums import SecondMomentSum
 
 X = np.random.default_rng(0).normal(size=(300, 4))
 GOOD = {"epsilon": 1.0, "delta": 1e-6, "row_norm": 1.0, "cluster": "threads"}
@@ -69,10 +70,12 @@ def test_wrong_parameters(make, error, match):
         (lambda: ThresholdedCovariance(multiple=-1.0), "multiple must be a positive"),
         (lambda: CovariancePerturbation(penalty=0.0), "penalty must be a positive"),
         (lambda: OutputPerturbation(cap=-4.0), "cap must be a positive"),
+        (lambda: ThresholdedCovariance(soft="no"), "soft must be True or False, got 'no'"),
+        (lambda: SecondMomentSum(3, 1.0, unit=True, label_bound=1.0), "a label would stay what it is"),
     ],
 )
 def test_wrong_parameters_of_rules(make, match):
-    with pytest.raises(MissingBound, match=match):
+    with pytest.raises((MissingBound, BudgetError), match=match):
         make()
 
 
@@ -148,3 +151,6 @@ def test_a_moment_that_does_not_fit():
     other = PCA(2).fit(moment)
     with pytest.raises(ValueError, match="3 features"):
         other.transform(X[:, :3])
+    for rows in (X, X[0, :2]):
+        with pytest.raises(DataError, match=r"coordinates along 2 components.*got shape \("):
+            other.inverse_transform(rows)

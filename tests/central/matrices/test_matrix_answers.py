@@ -16,6 +16,7 @@ from dpdist.kernels.moments import moment_grid, second_moment, unpack_symmetric
 from dpdist.privacy.budget import Neighbours
 from dpdist.problems import matrix_problems as problems
 from dpdist.queries.capped_precision import CappedPrecision
+from dpdist.solvers.graphical_lasso import glasso
 from dpdist.solvers.subspaces import chance_error, expected_subspace_error, subspace_error, top_eigenspace
 
 GAUSSIAN = {"epsilon": 1.0, "delta": 1e-6, "cluster": "threads"}
@@ -110,6 +111,30 @@ def test_the_error_of_precision_matrices(budget, band):
         return problems.chain_precision(10_000, 15, random_state=seed)
 
     assert mean_error(make, generate, precise, range(6)) <= band
+
+
+def test_rows_that_are_hardly_clipped_leave_the_bias_of_the_penalty():
+    """At the row norm that is recommended the exact covariance alone has most of the error: the penalty shrinks it.
+
+    The bands above are those of shorter rows, where clipping shrinks covariances as the penalty shrinks precisions.
+    About half of it is of the diagonal, whose penalty is what bounds the answer where the noise dominates.
+    """
+    models = []
+
+    def make(seed):
+        models.append(GraphicalLasso(row_norm=standardised(15), random_state=seed, **GAUSSIAN))
+        return models[-1]
+
+    error = mean_error(make, lambda seed: problems.chain_precision(10_000, 15, random_state=seed), precise, range(6))
+    _, truth = problems.chain_precision(10, 15)
+    model, wanted = models[0], np.linalg.inv(truth)
+
+    def wrong(precision):
+        return np.linalg.norm(precision - wanted) / np.linalg.norm(wanted)
+
+    bias = wrong(glasso(truth, model.penalty_).precision)
+    assert 0.06 < bias < error < 1.2 * bias
+    assert wrong(glasso(truth - model.penalty_ * np.eye(15), model.penalty_).precision) < 0.6 * bias
 
 
 def test_the_error_of_noise_on_the_solution():

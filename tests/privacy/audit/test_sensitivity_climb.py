@@ -80,7 +80,7 @@ MOMENTS = [
     SecondMomentSum(D, 1.3),
     SecondMomentSum(D, 1.3, unit=True),
     SecondMomentSum(D, 1.3, label_bound=2.0, label_scale=0.7),
-    SecondMomentSum(D, 0.1, unit=True, label_bound=50.0, label_scale=0.002),
+    SecondMomentSum(D, 0.1, label_bound=50.0, label_scale=0.002),
 ]
 HESSIANS = [
     (HessianSum(Logistic(), 1.3), mutate_sign),

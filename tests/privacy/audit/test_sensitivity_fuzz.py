@@ -340,7 +340,7 @@ MOMENTS = [
     (SecondMomentSum(D, 2.5, unit=True), (0, 1), SIGNS),
     (SecondMomentSum(D, 1.0, label_bound=3.0, label_scale=0.5), REALS, targets),
     (SecondMomentSum(D, 1.0, label_bound=2.0, label_scale=0.4, intercept=0.5), REALS, targets),
-    (SecondMomentSum(D, 1e-6, unit=True, label_bound=1e6, label_scale=1e-12), REALS, targets),
+    (SecondMomentSum(D, 1e-6, label_bound=1e6, label_scale=1e-12), REALS, targets),
 ]
 CASES[SecondMomentSum] = [
     Case(query, None, labels, encode, norm)
