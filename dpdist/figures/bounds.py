@@ -93,5 +93,5 @@ BOUNDS: Mapping[str, Callable[[Job], float]] = {
 """From a job to the distance from the truth. The first five are rates, up to constants; the next three are lower
 bounds for the worst case, square roots of those of the mean squared distance (`dpdist.privacy.audit.lower_bounds`). The
 last four are the upper bounds of wrong labels and of errors of abilities (the latter up to epsilon 1) of
-`dpdist.solvers.dawid_skene.theory_report`, a vote that knows how able users are, and what the outlook of the job foresees
-of principal components."""
+`dpdist.solvers.dawid_skene.theory_report`, a vote that knows how able users are, and what the outlook of the job
+foresees of principal components."""

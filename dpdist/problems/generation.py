@@ -138,9 +138,7 @@ class Generation:
                 first = block * block_rows
                 low, high = max(start, first), min(stop, first + block_rows)
                 # Always the whole block: products of fewer rows could round differently and flip a label.
-                X_block = rows(self.stream.generator(block, _ROWS), (block_rows, n_features))
                 X_block = rows(self.row_generator(block), (block_rows, n_features))
-                filled["X"][low - start : high - start] = X_block[low - first : high - first]
                 if labels is not None:
                     y_block = labels(self.stream.generator(block, _LABELS), X_block)
                     filled["y"][low - start : high - start] = y_block[low - first : high - first]
