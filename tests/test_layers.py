@@ -93,6 +93,7 @@ UNNOISED_IMPORTS = {
     "dpdist.engine.query.Ask": {
         "queries/minimizers.py", "queries/coordinate_gradient_sums.py", "queries/capped_precision.py",
         "queries/pair_sums.py",
+        "queries/loss_tables.py",
         "local/survey/reports.py", "local/linear/label_private.py", "local/crowd/answer_passes.py",
     },
 }  # fmt: skip

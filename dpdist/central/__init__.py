@@ -27,6 +27,7 @@ from dpdist.central.linear.heavy_tailed import GradientDescent
 from dpdist.central.linear.minimizer import Minimizer
 from dpdist.central.linear.mirror import AcceleratedMirror, MirrorDescent
 from dpdist.central.linear.models import LinearRegression, LinearSVC, LogisticRegression
+from dpdist.central.linear.net import ExponentialNet
 from dpdist.central.linear.newton import Newton
 from dpdist.central.linear.perturbation import PerturbedObjective, PerturbedOutput
 from dpdist.central.linear.preconditioned import PreconditionedGradient
@@ -46,13 +47,13 @@ from dpdist.estimators.moment_precisions import CovariancePerturbation
 
 __all__ = [
     "PCA", "SVRG", "AcceleratedGradient", "AcceleratedMirror", "All", "Attention", "ClipCoordinate", "ClipLabel",
-    "ClipNorm", "ClipResidual", "ClippedColumns", "ClippedEM", "ClippedMean", "CovariancePerturbation", "FrankWolfe",
-    "GaussianMixture", "GradientDescent", "GraphicalLasso", "HardThresholding", "HeavyBall", "Katyusha", "Langevin",
-    "LinearRegression", "LinearSVC", "LogisticRegression", "MapEM", "Mean", "Minimizer", "MirrorDescent",
-    "MissingCovariateRegression", "MixedRegression", "MixtureEM", "Newton", "NoisyCovariance", "OutputPerturbation",
-    "PairGradient", "PairwiseRanker", "PerturbedObjective", "PerturbedOutput", "PreconditionedEM",
-    "PreconditionedGradient", "RobustNewton", "SVRGPlusPlus", "Sample", "SampleAndAggregate", "ScaleRows",
-    "SecondMoment", "Shrink", "SmoothTruncate", "SmoothTruncatedMean", "SparseCovariance", "SparsePCA", "Split",
-    "SplitEM", "StatisticsEM", "SubspaceNewton", "SufficientStatistics", "ThresholdedCovariance", "Trim",
-    "TrimmedMean", "Truncate", "TruncatedEM", "TruncatedMean", "TwoComponentMixture",
+    "ClipNorm", "ClipResidual", "ClippedColumns", "ClippedEM", "ClippedMean", "CovariancePerturbation",
+    "ExponentialNet", "FrankWolfe", "GaussianMixture", "GradientDescent", "GraphicalLasso", "HardThresholding",
+    "HeavyBall", "Katyusha", "Langevin", "LinearRegression", "LinearSVC", "LogisticRegression", "MapEM", "Mean",
+    "Minimizer", "MirrorDescent", "MissingCovariateRegression", "MixedRegression", "MixtureEM", "Newton",
+    "NoisyCovariance", "OutputPerturbation", "PairGradient", "PairwiseRanker", "PerturbedObjective",
+    "PerturbedOutput", "PreconditionedEM", "PreconditionedGradient", "RobustNewton", "SVRGPlusPlus", "Sample",
+    "SampleAndAggregate", "ScaleRows", "SecondMoment", "Shrink", "SmoothTruncate", "SmoothTruncatedMean",
+    "SparseCovariance", "SparsePCA", "Split", "SplitEM", "StatisticsEM", "SubspaceNewton", "SufficientStatistics",
+    "ThresholdedCovariance", "Trim", "TrimmedMean", "Truncate", "TruncatedEM", "TruncatedMean", "TwoComponentMixture",
 ]  # fmt: skip

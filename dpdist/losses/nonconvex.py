@@ -182,7 +182,8 @@ class Biweight(Redescending):
 
     def value(self, u: ArrayLike, y: ArrayLike) -> Floats:
         share = np.clip(np.subtract(u, y) / self.threshold, -1.0, 1.0)
-        return self.threshold**2 / 6 * (1 - (1 - share * share) ** 3)
+        weight = 1.0 - share * share
+        return self.threshold**2 / 6 * (1 - weight * weight * weight)
 
     def derivative(self, u: ArrayLike, y: ArrayLike) -> Floats:
         residual = np.clip(np.subtract(u, y), -self.threshold, self.threshold)

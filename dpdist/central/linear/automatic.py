@@ -14,6 +14,7 @@ from dpdist.central.linear.hard_threshold import HardThresholding
 from dpdist.central.linear.heavy_tailed import GradientDescent
 from dpdist.central.linear.linear_method import LinearMethod, Problem
 from dpdist.central.linear.mirror import AcceleratedMirror, MirrorDescent
+from dpdist.central.linear.net import ExponentialNet
 from dpdist.central.linear.newton import Newton
 from dpdist.central.linear.normal_rows import remembered
 from dpdist.central.linear.perturbation import PerturbedObjective, PerturbedOutput
@@ -34,7 +35,7 @@ from dpdist.solvers.filtered_newton import SCARCE
 SOLVERS = by_name(
     GradientDescent, AcceleratedGradient, SVRG, SVRGPlusPlus, Katyusha, MirrorDescent, AcceleratedMirror, FrankWolfe,
     PerturbedOutput, PerturbedObjective, HardThresholding, Newton, SufficientStatistics, RobustNewton,
-    PreconditionedGradient, SubspaceNewton, HeavyBall, Langevin,
+    PreconditionedGradient, SubspaceNewton, HeavyBall, Langevin, ExponentialNet,
 )  # fmt: skip
 """By name."""
 MOST_PASSES = 300

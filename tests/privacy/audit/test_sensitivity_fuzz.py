@@ -64,6 +64,7 @@ from dpdist.queries.latent_sums import (
     LineResponseSum,
     SeenEigenvalue,
 )
+from dpdist.queries.loss_tables import LossTable, Net
 from dpdist.queries.minimizers import Minimum, Objective, PerturbedMinimum, RowCount
 from dpdist.queries.mixture_sums import MixtureSums
 from dpdist.queries.moment_sums import HessianSum, SecondMomentSum
@@ -417,6 +418,17 @@ CASES[ColumnGradientSum] = [
     Case(ColumnGradientSum(Huber(0.7), 1.0, 0.7, columns=(0, 2)), W[:2], REALS, targets),
     Case(ColumnGradientSum(Huber(3.0), 2.0, 6.0, constant=0.5), np.array([0.3, -1e9]), REALS, targets),
 ]
+POINTS = Net(np.vstack([W * 0, W, W * -30, W * 1e300]), np.array([0.0, 1.0, 1e3, 1e200]))
+NEAR = Net(np.vstack([np.zeros(D), np.eye(D), -np.eye(D)]), np.zeros(2 * D + 1))
+CASES[LossTable] = [
+    Case(LossTable(Sigmoid(), 1.0, 100.0, 4), POINTS),
+    Case(LossTable(Sigmoid(), 1.0, 1.0, 2 * D + 1), NEAR),
+    Case(LossTable(Biweight(1.0), 2.0, 1.0, 2 * D + 1), NEAR, (0.0, 0.7, -0.6, 1e308, np.nan), targets),
+    Case(LossTable(Cauchy(0.5), 2.0, 1.0, 2 * D + 1), NEAR, (0.0, 0.8, -0.9, 1e308, np.inf), targets),
+    Case(LossTable(Huber(0.7), 1.0, 3.0, 4), POINTS, REALS, targets),
+    Case(LossTable(Logistic(), 1.0, 1.5, 4, 0.4, 2), Net(np.column_stack([POINTS.points, [0, 1, -1, 1e9]]),
+         POINTS.costs), (0, 1, 2, 7), CLASSES),
+]  # fmt: skip
 CASES[ColumnHessianSum] = [
     Case(ColumnHessianSum(Logistic(), 1.0, columns=(0, 1)), W[:2]),
     Case(ColumnHessianSum(Logistic(), 2.0, intercept=0.4, target=1, columns=(2,)), W[:2], (0, 1, 2), CLASSES),

@@ -1,0 +1,61 @@
+"""Sums of a loss at many points at once, in integers: tiles of rows and points, each a matrix product and a sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.kernels.clip import clip_l2, sanitise
+from dpdist.kernels.grid import to_units
+from dpdist.losses import Loss
+
+_ROWS, _POINTS = 64, 512
+
+
+def loss_table(
+    X: NDArray[Any],
+    y: NDArray[Any],
+    points: NDArray[np.float64],
+    loss: Loss,
+    *,
+    row_norm: float,
+    low: float,
+    high: float,
+    grid: float,
+    intercept: float = 0.0,
+    centred: bool = False,
+) -> NDArray[np.int64]:
+    """``sum_i clamp(l(<x_i, w_k>, y_i), low, high)`` for every point ``w_k``, truncated to multiples of ``grid``.
+
+    A row with a non-finite entry or label contributes 0, as does a value that is not a number. With ``centred`` it is
+    ``l(<x_i, w_k>, y_i) - l(0, y_i)``.
+
+    Examples
+    --------
+    >>> from dpdist.losses import Sigmoid
+    >>> X, y = np.array([[1.0], [np.nan]]), np.array([1.0, 1.0])
+    >>> loss_table(X, y, np.array([[0.0], [1e9]]), Sigmoid(), row_norm=1.0, low=0.0, high=1.0, grid=2.0**-32) / 2**32
+    array([0.5, 0. ])
+    """
+    X, y, weight = sanitise(X, y, loss.labels)
+    rows = clip_l2(X, row_norm)[weight > 0]
+    y = y[weight > 0]
+    if intercept:
+        rows = np.column_stack([rows, np.full(len(rows), intercept)])
+    total = np.zeros(len(points), dtype=np.int64)
+    with np.errstate(all="ignore"):
+        for start in range(0, len(rows), _ROWS):
+            some, labels = rows[start : start + _ROWS], y[start : start + _ROWS, None]
+            base = loss.value(np.zeros_like(labels), labels) if centred else 0.0
+            for first in range(0, len(points), _POINTS):
+                values = loss.value(some @ points[first : first + _POINTS].T, labels)
+                if centred:
+                    values = values - base
+                units = np.trunc(np.clip(values, low, high) / grid)
+                found = units.sum(axis=0)
+                if not np.isfinite(found).all():  # values that are no numbers
+                    found = to_units(units, 1.0).sum(axis=0)
+                total[first : first + _POINTS] += found.astype(np.int64)
+    return total
