@@ -35,6 +35,7 @@ from dpdist.errors import did_you_mean
 from dpdist.identity import plain
 from dpdist.privacy.accounting.plan import Item, Plan
 from dpdist.privacy.accounting.releases import Sampling
+from dpdist.privacy.accounting.stream_paths import StreamPath
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.protected_units import ALL_DATA, Protected
@@ -117,7 +118,7 @@ class Line:
     mechanism : Mechanism
     query : Query or None
         None where it follows from earlier releases; it is given to `Oracle.ask` then.
-    count, share, sampling, fold, passes
+    count, share, sampling, fold, passes, path
         As in `dpdist.privacy.accounting.plan.Item`.
     """
 
@@ -129,11 +130,12 @@ class Line:
     sampling: Sampling | None = None
     fold: tuple[Hashable, int] | None = None
     passes: int = 1
+    path: StreamPath | None = None
 
     @property
     def item(self) -> Item:
         """What is calibrated and charged."""
-        return Item(self.name, self.mechanism, self.count, self.share, self.sampling, self.fold, self.passes)
+        return Item(self.name, self.mechanism, self.count, self.share, self.sampling, self.fold, self.passes, self.path)
 
 
 _NOTES: ContextVar[set[tuple[type, str]] | None] = ContextVar("notes", default=None)

@@ -40,8 +40,11 @@ from dpdist.central.matrices.components import PCA, SparsePCA
 from dpdist.central.matrices.second_moment import SecondMoment
 from dpdist.central.matrices.sparse_matrices import GraphicalLasso, OutputPerturbation, SparseCovariance
 from dpdist.central.mean.columns import ClippedColumns, Mean, SmoothTruncatedMean, TrimmedMean, TruncatedMean
+from dpdist.central.pairs.metric import MetricLearner
+from dpdist.central.pairs.metric_gradient import MetricGradient
 from dpdist.central.pairs.ranking import PairwiseRanker
 from dpdist.central.pairs.ranking_gradient import PairGradient
+from dpdist.central.pairs.ranking_stream import PairStream
 from dpdist.estimators.moment_covariances import NoisyCovariance, ThresholdedCovariance
 from dpdist.estimators.moment_precisions import CovariancePerturbation
 
@@ -50,10 +53,11 @@ __all__ = [
     "ClipNorm", "ClipResidual", "ClippedColumns", "ClippedEM", "ClippedMean", "CovariancePerturbation",
     "ExponentialNet", "FrankWolfe", "GaussianMixture", "GradientDescent", "GraphicalLasso", "HardThresholding",
     "HeavyBall", "Katyusha", "Langevin", "LinearRegression", "LinearSVC", "LogisticRegression", "MapEM", "Mean",
-    "Minimizer", "MirrorDescent", "MissingCovariateRegression", "MixedRegression", "MixtureEM", "Newton",
-    "NoisyCovariance", "OutputPerturbation", "PairGradient", "PairwiseRanker", "PerturbedObjective",
-    "PerturbedOutput", "PreconditionedEM", "PreconditionedGradient", "RobustNewton", "SVRGPlusPlus", "Sample",
-    "SampleAndAggregate", "ScaleRows", "SecondMoment", "Shrink", "SmoothTruncate", "SmoothTruncatedMean",
-    "SparseCovariance", "SparsePCA", "Split", "SplitEM", "StatisticsEM", "SubspaceNewton", "SufficientStatistics",
-    "ThresholdedCovariance", "Trim", "TrimmedMean", "Truncate", "TruncatedEM", "TruncatedMean", "TwoComponentMixture",
+    "MetricGradient", "MetricLearner", "Minimizer", "MirrorDescent", "MissingCovariateRegression", "MixedRegression",
+    "MixtureEM", "Newton", "NoisyCovariance", "OutputPerturbation", "PairGradient", "PairStream", "PairwiseRanker",
+    "PerturbedObjective", "PerturbedOutput", "PreconditionedEM", "PreconditionedGradient", "RobustNewton",
+    "SVRGPlusPlus", "Sample", "SampleAndAggregate", "ScaleRows", "SecondMoment", "Shrink", "SmoothTruncate",
+    "SmoothTruncatedMean", "SparseCovariance", "SparsePCA", "Split", "SplitEM", "StatisticsEM", "SubspaceNewton",
+    "SufficientStatistics", "ThresholdedCovariance", "Trim", "TrimmedMean", "Truncate", "TruncatedEM",
+    "TruncatedMean", "TwoComponentMixture",
 ]  # fmt: skip

@@ -50,6 +50,7 @@ def check_asked(
     check_smooth(item, query, neighbours)
     check_reported(item, query, protects)
     check_aligned(query, align)
+    check_path(item, query, units)
     return sensitivity
 
 
@@ -138,4 +139,18 @@ def check_aligned(query: Query, align: int) -> None:
         raise BudgetError(
             f"{type(query).__name__} reads {query.align} rows together, and ranges begin at multiples of {align}: use "
             f"Coordinator(align={query.align}) or a multiple of it"
+        )
+
+
+def check_path(item: Item, query: Query, units: Units) -> None:
+    """Refuse a stream whose rows pay by another path than the plan charged."""
+    if query.path != item.path:
+        raise BudgetError(
+            f"item {item.name!r} is charged by {item.path or 'a full release of every row'}, and "
+            f"{type(query).__name__} reads {query.path or 'all rows alike'}: a path and its query belong together"
+        )
+    if item.path is not None and units.max_rows > 1:
+        raise BudgetError(
+            f"item {item.name!r}: one {units.name} may own several rows, which could be in several blocks of a stream "
+            f"and pay more than one row does: keep one row per {units.name} (dpdist ingest --max-rows 1)"
         )

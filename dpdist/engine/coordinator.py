@@ -250,7 +250,7 @@ class Coordinator:
             The fold to ask; must be the one that the plan charged. Default: all rows.
         """
         sensitivity = self._sensitivity(item, query)
-        index = self._take(item, rows)
+        index = self._take(item, query, rows)
         release_id = self._release_id(index, query, item)
         value = self._paid.value(release_id)
         replayed = value is not None
@@ -270,7 +270,7 @@ class Coordinator:
         """Where noise meets data: the one function that sees an un-noised sum."""
         assert self._workers is not None
         workers, batch = self._workers, self._batch(query, item, index)
-        start, stop = (0, self.dataset.n_rows) if rows is None else (rows.start, rows.stop)
+        start, stop = (query.window or (0, self.dataset.n_rows)) if rows is None else (rows.start, rows.stop)
 
         def ask(state: Any) -> NDArray[Any]:
             total: NDArray[Any] | None = None
@@ -337,7 +337,7 @@ class Coordinator:
         units = self.dataset.schema.units
         return check_asked(item, query, self.neighbours, units, self._protects, self._align, self.n_rows)
 
-    def _take(self, item: Item, rows: Fold | None) -> int:
+    def _take(self, item: Item, query: Query, rows: Fold | None) -> int:
         plan = self._planned()
         fold = None if rows is None else (rows.split_id, rows.index)
         if plan[item.name] != item or item.fold != fold:
@@ -352,6 +352,11 @@ class Coordinator:
             )
         if self._used[item.name] >= item.count:
             raise BudgetError(f"the plan allows {item.count} releases of {item.name!r}, and all of them are spent")
+        if item.path is not None and query.turn != self._used[item.name]:
+            raise BudgetError(
+                f"release {self._used[item.name]} of {item.name!r} was asked as number {query.turn}: the releases of a "
+                "stream are paid for in their order, each once"
+            )
         self._used[item.name] += 1
         return sum(self._used.values()) - 1
 

@@ -21,6 +21,7 @@ from dpdist.data import Units
 from dpdist.errors import BudgetError
 from dpdist.kernels.grid import add_units
 from dpdist.privacy.accounting.cost import Cost
+from dpdist.privacy.accounting.stream_paths import StreamPath
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.mechanisms.norms import Schatten, name_of
@@ -64,6 +65,12 @@ class Query(abc.ABC):
         summary is exact.
     protects : Protected
         What of a row may be anything: all of it, but for reports that randomise a part.
+    window : (int, int) or None
+        The only rows that are asked, from one to before another; public. None: all rows.
+    path : StreamPath or None
+        Where rows pay unequally for the releases of a stream, of which this query is number ``turn``: a row moves it
+        by its sensitivity over the number of blocks of `StreamPath.past`, if it is in one of them.
+    turn : int
     smoothness : float or None
         For mechanisms whose noise follows the data (`dpdist.privacy.mechanisms.smooth_sensitivity`): `statistic` has a
         second row, a bound of the local sensitivity whose logarithm moves by at most this much between neighbours.
@@ -112,6 +119,18 @@ class Query(abc.ABC):
     @property
     def smoothness(self) -> float | None:
         return None
+
+    @property
+    def window(self) -> tuple[int, int] | None:
+        return None
+
+    @property
+    def path(self) -> StreamPath | None:
+        return None
+
+    @property
+    def turn(self) -> int:
+        return 0
 
     def check_rows(self, n_rows: int | None) -> None:  # noqa: B027 - most queries take any number
         """Refuse a dataset with another number of rows than was planned for; asked before anything is charged.

@@ -37,6 +37,7 @@ class Answer(Enum):
     NUMBERS = "predicted numbers", "predict"
     CLASSES = "predicted classes", "predict"
     PROBABILITIES = "probabilities of classes", "predict_log_proba"
+    METRIC = "a metric", "metric_"
     RANKING = "scores that rank rows", "decision_function"
     LOG_ODDS = "log-odds of the labels -1 and +1", "decision_function"
 

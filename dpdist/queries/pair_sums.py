@@ -23,9 +23,14 @@ from numpy.typing import NDArray
 from dpdist.engine.query import Ask, Block, Query
 from dpdist.errors import BudgetError
 from dpdist.kernels.clip import check_bound
+from dpdist.kernels.fine_gradients import joined
+from dpdist.kernels.packed import packed_size
+from dpdist.kernels.pair_blocks import LARGEST_NEGATIVE, MOST_BLOCK_ROWS, block_grid, block_pairs
 from dpdist.kernels.pairwise import ROW_BITS, bin_width, binned_rows, opposite_pairs, pair_grid
+from dpdist.privacy.accounting.stream_paths import StreamPath
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.mechanism import Mechanism
+from dpdist.privacy.mechanisms.norms import FROBENIUS
 from dpdist.privacy.randomness.bits import Bits
 
 
@@ -96,3 +101,182 @@ class PairSum(Query):
     def explore(self, ask: Ask, state: Any, mechanism: Mechanism, bits: Bits) -> NDArray[Any]:
         positive, negative = ask(state)
         return opposite_pairs(positive, negative, bin_width(state, self.row_norm), self.n_rows)
+
+
+@dataclass(frozen=True)
+class BlockPairSum(Query):
+    """``sum c (x_i - x_j)(x_i - x_j)'`` over all pairs inside blocks of ``block_rows`` consecutive rows, packed.
+
+    The state is a root A of the metric ``A A'``; a coefficient c is at most 1 for two rows of one class, and at least
+    ``-s(1)`` for rows of two (`dpdist.kernels.pair_blocks`). A row is in ``block_rows - 1`` pairs. If it is replaced,
+    each of them changes by ``c D - c' D'`` with positive semidefinite D, D' of norm ``4 R^2`` at most: by
+    ``sqrt(2) 4 R^2`` in the Frobenius norm if the coefficients have one sign, and by ``(1 + s(1)) 4 R^2`` if they have
+    two, whatever the metric is.
+
+    Ranges of rows begin at multiples of ``block_rows``; rows behind the last complete block do not count.
+
+    Parameters
+    ----------
+    n_features : int
+    row_norm : float
+        Public bound R of the norm of a row, enforced by clipping.
+    block_rows : int
+    """
+
+    tag: ClassVar[str] = "BlockPairSum"
+
+    norm: ClassVar[float] = FROBENIUS
+    is_sum: ClassVar[bool] = False
+
+    n_features: int
+    row_norm: float
+    block_rows: int
+
+    def __post_init__(self) -> None:
+        check_bound(self.row_norm, "row_norm")
+        if not 2 <= self.block_rows <= MOST_BLOCK_ROWS:
+            raise BudgetError(f"a block has 2 to {MOST_BLOCK_ROWS} rows, got {self.block_rows!r}")
+
+    @property
+    def bound(self) -> float:
+        """Of all pairs of a row."""
+        return (self.block_rows - 1) * 4 * self.row_norm**2
+
+    @property
+    def grid(self) -> float:
+        return block_grid(self.row_norm)
+
+    @property
+    def size(self) -> int:
+        return packed_size(self.n_features)
+
+    @property
+    def row_units(self) -> int:
+        return 2**32  # of either part of a sum, which the kernel splits
+
+    @property
+    def align(self) -> int:
+        return self.block_rows
+
+    def plain_bound(self, norm: float) -> float:
+        return math.inf  # a sample would part the blocks
+
+    def sensitivity(self, neighbours: Neighbours, norm: float | None = None) -> float:
+        if norm not in (None, FROBENIUS):
+            raise BudgetError("BlockPairSum has a bound of its Frobenius norm only: use a mechanism for that")
+        if neighbours is not Neighbours.REPLACE_ONE:
+            raise BudgetError(
+                "rows are paired by their position, and adding or removing a row moves all rows behind it into other "
+                "blocks: blocks of pairs are private for replace-one with units whose rows are counted"
+            )
+        return (1 + LARGEST_NEGATIVE) * self.bound * (1 + 2.0**-50)
+
+    def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        return block_pairs(block["X"], block["y"], state, self.row_norm, self.block_rows)
+
+    def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        if first % self.block_rows:
+            raise ValueError(f"a range begins at row {first}, which is not a multiple of {self.block_rows}")
+        return self.summarise(block, state, rows)
+
+    def statistic(self, total: NDArray[Any]) -> tuple[NDArray[Any], float]:
+        return joined(total), self.grid
+
+
+@dataclass(frozen=True)
+class StreamPairSum(Query):
+    """`PairSum` over the pairs of a row of one block of a stream and a row of the blocks that it is compared with.
+
+    A new row is in m pairs, m the rows it is compared with, and moves the sum by ``2 R m`` at most (as in `PairSum`).
+    One of these m rows is in as many pairs as a block has rows, and moves it by that over the number of blocks: what
+    `StreamPath` charges it.
+
+    Parameters
+    ----------
+    row_norm : float
+    n_features : int
+    stream : StreamPath
+    number : int
+        Block ``number + 1`` is the new one.
+    """
+
+    tag: ClassVar[str] = "StreamPairSum"
+
+    is_sum: ClassVar[bool] = False
+
+    row_norm: float
+    n_features: int
+    stream: StreamPath
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        check_bound(self.row_norm, "row_norm")
+        self.stream.past(self.number)
+
+    @property
+    def path(self) -> StreamPath:
+        return self.stream
+
+    @property
+    def turn(self) -> int:
+        return self.number
+
+    @property
+    def n_past(self) -> int:
+        """m, the rows that every row of the block is compared with."""
+        return len(self.stream.past(self.number)) * self.stream.block_rows
+
+    @property
+    def window(self) -> tuple[int, int]:
+        size = self.stream.block_rows
+        return self.stream.past(self.number).start * size, (self.number + 2) * size
+
+    @property
+    def bound(self) -> float:
+        return self.row_norm * self.n_past * (1 + 2.0**-50)
+
+    @property
+    def grid(self) -> float:
+        return pair_grid(self.row_norm)
+
+    @property
+    def size(self) -> int:
+        return self.n_features
+
+    @property
+    def row_units(self) -> int:
+        return int(2**ROW_BITS)
+
+    def plain_bound(self, norm: float) -> float:
+        return math.inf  # a sample of rows would be one of pairs
+
+    def sensitivity(self, neighbours: Neighbours, norm: float | None = None) -> float:
+        if neighbours is not Neighbours.REPLACE_ONE:
+            raise BudgetError(
+                "a stream is cut into blocks by position, and adding or removing a row moves all rows behind it into "
+                "other blocks: streams are private for replace-one"
+            )
+        return super().sensitivity(neighbours, norm)
+
+    def check_rows(self, n_rows: int | None) -> None:
+        wanted = self.stream.n_blocks * self.stream.block_rows
+        if n_rows is None or n_rows < wanted:
+            raise BudgetError(f"the plan is for a stream of {wanted} rows, and there are {n_rows}")
+
+    def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        return self.summarise_at(0, block, state, rows)
+
+    def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        start, stop = self.window
+        border = stop - self.stream.block_rows
+        ranges = ((start, border), (border, stop))
+        parts = [slice(max(a - first, 0), max(b - first, 0)) for a, b in ranges]
+        return np.array([binned_rows(block["X"][part], block["y"][part], state, self.row_norm) for part in parts])
+
+    def explore(self, ask: Ask, state: Any, mechanism: Mechanism, bits: Bits) -> NDArray[Any]:
+        past, new = ask(state)
+        width, most = bin_width(state, self.row_norm), self.n_past + self.stream.block_rows
+        pairs: NDArray[Any] = opposite_pairs(new[0], past[1], width, most) + opposite_pairs(
+            past[0], new[1], width, most
+        )
+        return pairs

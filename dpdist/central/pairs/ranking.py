@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.central.pairs.ranking_gradient import PairGradient
 from dpdist.central.pairs.ranking_method import RankingMethod, RankingStatement
+from dpdist.central.pairs.ranking_stream import PairStream
 from dpdist.data import ArraySpec
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, DataError, MissingBound
@@ -24,7 +25,7 @@ from dpdist.kernels.clip import clip_l2
 from dpdist.method import Method, Public, Vector, by_name
 from dpdist.privacy.audit.worst_neighbours import Pair, labelled_rows, one_against_others
 
-SOLVERS = by_name(PairGradient)
+SOLVERS = by_name(PairGradient, PairStream)
 LONGEST = 5.0
 """``row_norm`` times the default radius: the largest score, beyond which pairs hardly count."""
 
@@ -37,8 +38,9 @@ class PairwiseRanker(Estimator):
 
     Parameters
     ----------
-    solver : {"auto", "gradient"} or RankingMethod
-        The private algorithm; ``"auto"`` is ``"gradient"``.
+    solver : {"auto", "gradient", "stream"} or RankingMethod
+        The private algorithm; ``"auto"`` is ``"gradient"``. ``"stream"`` reads the rows in their order, in blocks, each
+        once as new (`dpdist.central.pairs.ranking_stream`).
     classes : sequence of two
         The negative and the positive label. Public; rows with another label count as empty. Required, unless there is
         a ``threshold``.

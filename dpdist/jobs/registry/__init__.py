@@ -74,6 +74,7 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
         "MissingCovariateRegression": "dpdist.central",
         "GaussianMixture": "dpdist.central",
         "PairwiseRanker": "dpdist.central",
+        "MetricLearner": "dpdist.central",
         "local.Histogram": "dpdist.local.frequency.histogram",
         "local.HeavyHitters": "dpdist.local.frequency.heavy_hitters",
         "local.Mean": "dpdist.local.mean.columns",

@@ -80,7 +80,8 @@ def _strengths(items: Sequence[Item], m: float, delta: float, neighbours: Neighb
     """Strength of every item at the multiplier m, by the rule in `calibrate`."""
     shares = _shares(items)
     if delta > 0:
-        return [m * math.sqrt(s / i.count) / i.rate for s, i in zip(shares, items, strict=True)]
+        full = [i.count if i.path is None else i.path.paid for i in items]
+        return [m * math.sqrt(s / n) / i.rate for s, n, i in zip(shares, full, items, strict=True)]
     strengths = []
     for share, item in zip(shares, items, strict=True):
         epsilon = m * share / item.count
@@ -101,7 +102,8 @@ def calibrate(
 
     One number ``m`` is solved for. With delta > 0 an item gets ``m sqrt(share/count)``, divided by its sampling rate,
     so that shares are shares of mu^2; with delta = 0 each of its releases gets ``m share/count`` of epsilon. Shares are
-    normalised along the row that pays most: all-row items plus, for every split, its dearest fold.
+    normalised along the row that pays most: all-row items plus, for every split, its dearest fold. Where rows pay
+    unequally (`Item.path`), count is what the dearest of them pays.
 
     An all-Gaussian plan is solved in closed form (``m = gdp_mu(epsilon, delta)``), a pure one as well; the others by
     bracketing ``ln m`` and returning its safe end. Where several accountants fit, the one that allows the largest m

@@ -50,6 +50,10 @@ def accountants(releases: Sequence[Releases], delta: float, neighbours: Neighbou
     if not releases:
         raise BudgetError("there is nothing to compose: give at least one release")
     kinds = {c.cost.kind for c in releases}
+    if any(c.paid is not None for c in releases) and any(c.cost.kind != "gaussian" or c.sampling for c in releases):
+        raise BudgetError(
+            "releases that rows pay for unequally compose with Gaussian releases of all rows only, by Gaussian DP"
+        )
     sampled = [c for c in releases if c.sampling is not None]
     if neighbours is not Neighbours.REPLACE_ONE and any(isinstance(c.sampling, FixedSize) for c in sampled):
         raise BudgetError(

@@ -18,8 +18,9 @@ from typing import Any, ClassVar
 
 from dpdist.errors import BudgetError
 from dpdist.html import card, records
-from dpdist.identity import plain, tag_of
+from dpdist.identity import ADDED, plain, tag_of
 from dpdist.privacy.accounting.releases import FixedSize, Poisson, Releases, Sampling, column_rho, columns
+from dpdist.privacy.accounting.stream_paths import StreamPath
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.guarantee import Guarantee, rounded_up
 from dpdist.privacy.mechanisms.mechanism import Mechanism
@@ -46,6 +47,8 @@ class Item:
         The part of a disjoint split that the item reads; None: all rows. Parts are dealt by slot, never by values.
     passes : int, default 1
         How often each release goes through the rows (a solver that runs before its noise does so many times).
+    path : StreamPath, optional
+        For releases that rows pay for unequally: one for each turn of the path, in its order.
     """
 
     tag: ClassVar[str] = "Item"
@@ -57,6 +60,7 @@ class Item:
     sampling: Sampling | None = None
     fold: tuple[Hashable, int] | None = None
     passes: int = 1
+    path: StreamPath | None = field(default=None, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and self.name):
@@ -76,6 +80,10 @@ class Item:
             )
         if self.fold is not None and not (isinstance(self.fold, tuple) and len(self.fold) == 2):
             raise BudgetError(f"item {self.name!r}: fold must be a pair (split, index), got {self.fold!r}")
+        if self.path is not None and self.count != self.path.n_releases:
+            raise BudgetError(
+                f"item {self.name!r}: its path has {self.path.n_releases} releases, and its count is {self.count}"
+            )
 
     @property
     def rate(self) -> float:
@@ -85,7 +93,8 @@ class Item:
     @property
     def releases(self) -> Releases:
         """What the item costs, once its mechanism has a strength."""
-        return Releases(self.mechanism.cost, self.count, self.sampling, self.fold)
+        paid = None if self.path is None else self.path.paid
+        return Releases(self.mechanism.cost, self.count, self.sampling, self.fold, paid)
 
 
 @dataclass(frozen=True, repr=False)

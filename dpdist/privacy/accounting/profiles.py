@@ -100,7 +100,7 @@ def _pure_epsilon(release: Releases, neighbours: Neighbours) -> float:
 
 
 def _sums(column: Sequence[Releases], neighbours: Neighbours) -> _Sums:
-    mus = [c.cost.parameter * math.sqrt(c.count) for c in column if c.cost.kind == "gaussian"]
+    mus = [c.cost.parameter * math.sqrt(c.full) for c in column if c.cost.kind == "gaussian"]
     pure = [c.count * _pure_epsilon(c, neighbours) for c in column if c.cost.kind != "gaussian"]
     given = [c.count * c.cost.delta for c in column]
     return _Sums(accounting.gdp_compose(mus), math.fsum(pure), math.fsum(given))

@@ -72,12 +72,16 @@ class Releases:
         None: every row takes part.
     fold : (split, index), optional
         The part of a disjoint split that is read; None: all rows.
+    paid : float, optional
+        How many of the releases the dearest row pays for in full, where rows pay unequally
+        (`dpdist.privacy.accounting.stream_paths`). Default: all.
     """
 
     cost: Cost
     count: int = 1
     sampling: Sampling | None = None
     fold: tuple[Hashable, int] | None = None
+    paid: float | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.cost.parameter) and self.cost.parameter >= 0 and 0 <= self.cost.delta < 1):
@@ -86,6 +90,19 @@ class Releases:
             raise BudgetError(f"only an approximate cost has a delta of its own, got {self.cost!r}")
         if operator.index(self.count) < 1:
             raise BudgetError(f"a count is at least 1, got {self.count!r}")
+        if self.paid is not None:
+            if not 1 <= self.paid < math.inf:
+                raise BudgetError(f"the dearest row pays for one release at least, got {self.paid!r}")
+            if self.cost.kind != "gaussian" or self.sampling is not None or self.fold is not None:
+                raise BudgetError(
+                    "rows pay unequally for Gaussian releases of all rows only, whose squares add up row by row: not "
+                    "for samples, not for folds and not for other noise"
+                )
+
+    @property
+    def full(self) -> float:
+        """How many full releases a row pays for at most."""
+        return self.count if self.paid is None else self.paid
 
     @property
     def key(self) -> tuple[Cost, int, Sampling | None]:
@@ -115,5 +132,5 @@ def columns(releases: Sequence[Releases]) -> list[list[Releases]]:
 
 
 def column_rho(column: Sequence[Releases]) -> float:
-    """``sum count * rho``."""
-    return math.fsum(c.count * c.cost.rho for c in column)
+    """``sum count * rho``, count being that of full releases."""
+    return math.fsum(c.full * c.cost.rho for c in column)

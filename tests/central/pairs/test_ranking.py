@@ -18,7 +18,7 @@ from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.audit.two_point import audit_two_point
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.additive import Gaussian
-from dpdist.privacy.randomness.bits import SystemBits
+from dpdist.privacy.randomness.bits import StreamBits
 from dpdist.problems.catalog import PROBLEMS
 from dpdist.queries.pair_sums import PairSum
 
@@ -154,25 +154,27 @@ def test_a_plan_for_other_rows_is_refused():
 
 EPSILON, DELTA = 4.0, 1e-2
 LABELS = np.array([1.0] + [-1.0] * 19)
-BITS = SystemBits()
+BITS = StreamBits(np.random.Generator(np.random.Philox(0)))
 
 
-def released(side: float) -> float:
+QUERY = PairSum(1.0, 20, 2)
+
+
+def moved(side: float) -> np.ndarray:
     """One positive row among negative ones that all score higher: every pair has nearly the weight 1."""
-    rows = np.tile([0.9, 0.0], (20, 1))
+    rows, w = np.tile([0.9, 0.0], (20, 1)), np.array([40.0, 0.0])
     rows[0] = 0.0, side
-    query, w = PairSum(1.0, 20, 2), np.array([40.0, 0.0])
-    mechanism = Gaussian().at(gdp_mu(EPSILON, DELTA))
-    total = query.explore(lambda w: query.summarise({"X": rows, "y": LABELS}, w, None), w, mechanism, BITS)
-    units, grid = query.statistic(total)
-    return float(mechanism.release(units, query.sensitivity(Neighbours.REPLACE_ONE) / grid, BITS)[1])
+    return QUERY.explore(lambda w: QUERY.summarise({"X": rows, "y": LABELS}, w, None), w, None, BITS)
 
 
 def test_an_audit_passes_and_catches_noise_for_half_of_what_a_row_moves(monkeypatch):
     claimed = gdp_mu(EPSILON, DELTA)
+    mechanism, totals = Gaussian().at(claimed), [moved(-1e6), moved(1e6)]
 
     def found():
-        return audit_two_point(lambda: released(-1e6), lambda: released(1e6), 1000, DELTA, 1 - 1e-6).mu_lower
+        units = QUERY.sensitivity(Neighbours.REPLACE_ONE) / QUERY.grid
+        runs = [lambda total=total: float(mechanism.release(total, units, BITS)[1]) for total in totals]
+        return audit_two_point(*runs, 1000, DELTA, 1 - 1e-6).mu_lower
 
     assert 0.6 * claimed < found() <= claimed
     bound = PairSum.bound.fget

@@ -38,6 +38,7 @@ from dpdist.losses import (
     SquaredProbability,
     Welsch,
 )
+from dpdist.privacy.accounting.stream_paths import StreamPath
 from dpdist.privacy.audit.sensitivity_fuzz import SensitivityViolation, adversarial_rows, sensitivity_fuzz
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.norms import FROBENIUS, NUCLEAR
@@ -68,7 +69,7 @@ from dpdist.queries.loss_tables import LossTable, Net
 from dpdist.queries.minimizers import Minimum, Objective, PerturbedMinimum, RowCount
 from dpdist.queries.mixture_sums import MixtureSums
 from dpdist.queries.moment_sums import HessianSum, SecondMomentSum
-from dpdist.queries.pair_sums import PairSum
+from dpdist.queries.pair_sums import BlockPairSum, PairSum, StreamPairSum
 from dpdist.queries.robust_sums import ColumnSum, TrimmedColumnSum, TrimmedGradientSum
 from dpdist.queries.scaled_rows import NormCounts, ResidualCounts, ScaledGradientSum, ScaledMomentSum
 from dpdist.queries.smooth_losses import GradientDifference, LargestSquareSum
@@ -183,6 +184,37 @@ class AllPairs(Case):
             self.query.sensitivity(Neighbours.ADD_OR_REMOVE_ONE)
         one = replace(self.query, n_rows=2)
         return {Neighbours.REPLACE_ONE: 840 * Fraction(one.sensitivity(Neighbours.REPLACE_ONE)) / Fraction(one.grid)}
+
+
+class NewRow(AllPairs):
+    """The last row of a stream against all before it, each a block: the new row is the one that is replaced."""
+
+    def units(self, dtype: str) -> Callable[[list[tuple[np.ndarray, Any]]], list[int]]:
+        def statistic(rows: list[tuple[np.ndarray, Any]]) -> list[int]:
+            n = len(rows)
+            query = replace(self.query, stream=StreamPath("all", max(n, 2), 1), number=max(n, 2) - 2)
+            return [840 // max(n - 1, 1) * v for v in Case.units(replace(self, query=query), dtype)(rows[::-1])]
+
+        return statistic
+
+    def bounds(self) -> dict[Neighbours, Fraction]:
+        return {
+            Neighbours.REPLACE_ONE: 840
+            * Fraction(self.query.sensitivity(Neighbours.REPLACE_ONE))
+            / Fraction(self.query.grid)
+        }
+
+
+class PastRow(NewRow):
+    """A row of the past is the one that is replaced: it is in one pair, and moves the sum by one part in m."""
+
+    def units(self, dtype: str) -> Callable[[list[tuple[np.ndarray, Any]]], list[int]]:
+        def statistic(rows: list[tuple[np.ndarray, Any]]) -> list[int]:
+            n = len(rows)
+            query = replace(self.query, stream=StreamPath("all", max(n, 2), 1), number=max(n, 2) - 2)
+            return [840 * v for v in Case.units(replace(self, query=query), dtype)(rows)]
+
+        return statistic
 
 
 class Anything(BlockFit):
@@ -500,6 +532,17 @@ CASES[PairSum] = [
     AllPairs(PairSum(1e-6, 2, D), W * 1e200),
     AllPairs(PairSum(3.0, 2, D), W * 1e-310, (-1.0, 1.0, np.nan, 0.5), targets),
     AllPairs(PairSum(1.0, 2, D), np.ones(D), (-1.5, 0.2, np.nan, 1e308), AboveThreshold(0.0)),
+]
+CASES[BlockPairSum] = [
+    Pairs(query, root, labels, encode)
+    for query in (BlockPairSum(D, 1.0, 2), BlockPairSum(D, 2.5, 3))
+    for root in (np.zeros((D, D)), np.diag(W), np.diag(W) * 1e200)
+    for labels, encode in (((0, 1), SIGNS), ((0, 1, 2, 7), CLASSES))
+]
+CASES[StreamPairSum] = [
+    kind(StreamPairSum(r, D, StreamPath("all", 2, 1)), w, labels)
+    for kind in (NewRow, PastRow)
+    for r, w, labels in ((1.0, W, (0, 1)), (2.5, W * 1e3, (0, 1, 7)))
 ]
 
 

@@ -1,0 +1,118 @@
+"""A ranking that follows a stream: each block of rows is compared with blocks before it (pair-noisy-ogd).
+
+    w <- project(w - (g + noise) / R^2),    g the mean gradient over pairs of a new row and one of the past
+
+A step for each block but the first; returned is the mean of the last half of the points. With ``memory="fifo"`` a step
+reads two adjacent blocks only, whatever the length of the stream; the full past is somewhat more exact, and each step
+reads all rows so far.
+
+Why it is private: a row moves the gradient of its own block by ``G / b`` at most, b the rows of a block, ``G = 4 R``,
+and later ones by that over the blocks of past (`dpdist.queries.pair_sums.StreamPairSum`); all in all it pays for 1.645
+full releases at most, or for 2 with one block of past, however long the stream is
+(`dpdist.privacy.accounting.stream_paths`).
+
+Source: spec 02, section 4, in the place of seed 000, Algorithms 3.3.9 to 3.3.13, with the bound as corrected.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from dpdist.central.pairs.ranking_method import RankingMethod, RankingStatement
+from dpdist.constraints import L2Ball
+from dpdist.errors import BudgetError
+from dpdist.estimators.parameters import check_bound, check_count, choice
+from dpdist.method import DECIDED, Line, Oracle, Public, Vector
+from dpdist.privacy.accounting.plan import Plan
+from dpdist.privacy.accounting.stream_paths import MEMORIES, StreamPath
+from dpdist.privacy.mechanisms.additive import Gaussian
+from dpdist.queries.pair_sums import StreamPairSum
+from dpdist.solvers.loops import drive, prox_gradient
+
+TAIL = 0.5
+"""Of the points, whose mean is returned."""
+
+
+@dataclass(frozen=True)
+class PairStream(RankingMethod):
+    """Steps along private gradients of blocks of a stream against its past (pair-noisy-ogd).
+
+    Parameters
+    ----------
+    n_rounds : int, optional
+        Blocks that are compared with earlier ones. Default: ``(L B n mu / (3.6 (G / 2) sqrt(d)))^(2/3)`` blocks,
+        ``L = R^2`` as the steps have it, B the radius.
+    memory : {"fifo", "all"}
+        The past of a block: the last ``n_kept`` blocks, or all before it.
+    n_kept : int, default 1
+        Blocks that ``"fifo"`` keeps.
+    step_size : float, optional
+        Public. Default: ``1 / row_norm^2``.
+    """
+
+    tag, name = "PairStream", "stream"
+
+    memory: str = "fifo"
+    n_kept: int = 1
+    step_size: float | None = None
+
+    path: StreamPath = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choice("memory", self.memory, MEMORIES)
+        check_count("n_kept", self.n_kept)
+        if self.memory == "all" and self.n_kept != 1:
+            raise BudgetError(f"n_kept={self.n_kept} has nobody to read it with memory='all', which keeps all blocks")
+        if self.step_size is not None:
+            check_bound("step_size", self.step_size)
+
+    def decide(self, public: Public, statement: RankingStatement) -> Self:
+        if public.units.max_rows > 1:
+            raise BudgetError(
+                f"one {public.units.name} may own several rows, which could be in several blocks of a stream: keep one "
+                f"row per {public.units.name} (dpdist ingest --max-rows 1), or use solver='gradient'"
+            )
+        step = self.step_size or 1 / statement.smoothness
+        decided = self._with(public, statement, step_size=step)
+        rounds = self.n_rounds or decided._default_rounds()
+        if public.n_rows < rounds + 1:
+            raise BudgetError(f"{public.n_rows} rows are too few for {rounds + 1} blocks of a stream: take more rows")
+        path = StreamPath(self.memory, rounds + 1, public.n_rows // (rounds + 1), self.n_kept)
+        return replace(decided, n_rounds=rounds, path=path)
+
+    def _default_rounds(self) -> int:
+        statement, n = self.statement, self.public.n_rows
+        signal = n * self.mu / math.sqrt(self.public.n_features)
+        blocks = (statement.smoothness * statement.radius * signal / (3.6 * statement.lipschitz)) ** (2 / 3)
+        return max(1, math.floor(min(blocks, n)) - 1)
+
+    def _query(self, turn: int) -> StreamPairSum:
+        return StreamPairSum(self.statement.row_norm, self.public.n_features, self.path, turn)
+
+    def lines(self) -> Sequence[Line]:
+        return [Line("pairs", Gaussian(), self._query(0), count=self.rounds, path=self.path)]
+
+    def solution(self, oracle: Oracle) -> Vector:
+        ball, turns = L2Ball(self.statement.radius), itertools.count()
+
+        def gradient(w: Vector) -> Vector:
+            query = self._query(next(turns))
+            pairs = oracle.ask("pairs", oracle.visit(w), query)
+            return pairs * (-2 / (self.path.block_rows * query.n_past))
+
+        assert self.step_size is not None
+        start = np.zeros(self.public.n_features)
+        loop = prox_gradient(start, lambda v, step: ball.project(v), self.step_size, self.rounds, tail=TAIL)
+        return drive(loop, gradient)
+
+    def expected_error(self, plan: Plan) -> float | None:
+        query: Any = self._query(0)
+        std = plan["pairs"].mechanism.noise_std(query.sensitivity(self.public.neighbours))
+        return self.steps_and_noise(self.rounds, std * 2 / (self.path.block_rows * query.n_past))

@@ -1,0 +1,78 @@
+"""Releases of a stream for which rows pay unequally: once in full when they are new, and in part as long as they stay.
+
+Block after block of a stream is compared with blocks before it. Where a row of a new block moves a release by its whole
+sensitivity, one of the m blocks before it moves it by ``1/m`` of that. For Gaussian noise squares add up, row by row
+(Gaussian DP of adaptive releases, each of which is as sensitive to this row as it is), so that a row pays for
+
+    1 + sum_{later releases that its block takes part in} 1 / m^2
+
+full releases: less than ``pi^2 / 6 = 1.645`` for the full past, 2 for one block of past (spec 02, section 4; PRIVACY-
+REVIEW P10). Which blocks take part is fixed by public numbers before a row is read.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from dpdist.errors import BudgetError
+
+MEMORIES = ("fifo", "all")
+
+
+@dataclass(frozen=True)
+class StreamPath:
+    """Which blocks of a stream every release reads.
+
+    Release t = 0, 1, ... compares block t + 1 with blocks before it.
+
+    Parameters
+    ----------
+    memory : {"fifo", "all"}
+        The last ``n_kept`` blocks, or all of them.
+    n_blocks, block_rows : int
+        Blocks of the stream, and rows of each.
+    n_kept : int, default 1
+
+    Examples
+    --------
+    >>> round(StreamPath("all", 1000, 10).paid, 3), round(StreamPath("fifo", 1000, 10).paid, 3)
+    (1.644, 2.0)
+    """
+
+    tag: ClassVar[str] = "StreamPath"
+
+    memory: str
+    n_blocks: int
+    block_rows: int
+    n_kept: int = 1
+
+    def __post_init__(self) -> None:
+        if self.memory not in MEMORIES:
+            raise BudgetError(f"memory={self.memory!r} is not known; choose 'fifo' or 'all'")
+        if not (self.n_blocks >= 2 and self.block_rows >= 1 and self.n_kept >= 1):
+            raise BudgetError(
+                f"a stream has at least two blocks of at least one row, got {self.n_blocks} of {self.block_rows}"
+            )
+
+    @property
+    def n_releases(self) -> int:
+        """One for every block but the first."""
+        return self.n_blocks - 1
+
+    def past(self, turn: int) -> range:
+        """The blocks that block ``turn + 1`` is compared with."""
+        if not 0 <= turn < self.n_releases:
+            raise BudgetError(f"the stream has releases 0 to {self.n_releases - 1}, and none with number {turn}")
+        return range(max(0, turn + 1 - self.n_kept) if self.memory == "fifo" else 0, turn + 1)
+
+    @cached_property
+    def paid(self) -> float:
+        """How many full releases the dearest row pays for."""
+        reach = self.n_kept if self.memory == "fifo" else self.n_releases
+        shares = [1.0 / len(self.past(turn)) ** 2 for turn in range(min(self.n_releases, 2 * reach))]
+        # block 0 is never new, and no block later in the stream stays longer, or with fewer others, than block 1
+        first, second = math.fsum(shares[:reach]), 1.0 + math.fsum(shares[1 : reach + 1])
+        return max(first, second) * (1 + 2.0**-40)
