@@ -44,7 +44,7 @@ from typing import Any
 from dpdist.errors import DataError
 from dpdist.figures.bounds import BOUNDS
 from dpdist.figures.figure import ALONG, METRICS, PRESETS, Cell, Figure, Panel, Real
-from dpdist.jobs.job import Job, JobError, job_of, override, put
+from dpdist.jobs.job import Job, JobError, job_of, make_estimator, override, put
 from dpdist.jobs.kinds import Reader, shown
 from dpdist.jobs.shipped import figure_file
 from dpdist.jobs.yaml_lines import Entry, Problem, nearest, parse, read_text
@@ -211,7 +211,7 @@ class _Reader:
             except DataError as error:
                 text = str(error).partition(": ")[2]
                 raise JobError(self.source, [Problem("metric", self.root.value["metric"].where, text)]) from error
-            if panels[cell.panel].x in ALONG and job.params.get("fit_intercept", True):
+            if panels[cell.panel].x in ALONG and getattr(make_estimator(job), "fit_intercept", False):
                 text = "set it to false: errors along a run are those of the coefficients alone"
                 where = job.locations.get("params.fit_intercept", job.locations.get("params", ""))
                 raise JobError(self.source, [Problem("params.fit_intercept", where, text)])

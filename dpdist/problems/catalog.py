@@ -11,6 +11,7 @@ from dpdist.problems import (
     frequency_problems,
     glm_lookalikes,
     glm_problems,
+    label_classes,
     latent_problems,
     linear_problems,
     lookalikes,
@@ -42,6 +43,7 @@ FAMILIES = (
     matrix_problems,
     crowd_problems,
     latent_problems,
+    label_classes,
     nonconvex_problems,
     pair_problems,
 )

@@ -51,7 +51,7 @@ def two_components(
     >>> data.arrays, float(np.linalg.norm(truth).round(9))
     ({'X': ArraySpec(dtype='float64', shape=(1000, 4))}, 3.0)
     """
-    generation, truth = _world("latent.two_components", placing, n_features, snr, noise_std)
+    generation, truth = world_of("latent.two_components", placing, n_features, snr, noise_std)
 
     def rows(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         drawn = generator.standard_normal((shape[0], shape[1] + 1))
@@ -77,7 +77,7 @@ def mixed_regression(
     dataset, truth
         As `two_components`, with labels.
     """
-    generation, truth = _world("latent.mixed_regression", placing, n_features, snr, noise_std)
+    generation, truth = world_of("latent.mixed_regression", placing, n_features, snr, noise_std)
 
     def labels(generator: np.random.Generator, X: np.ndarray) -> np.ndarray:
         drawn = generator.standard_normal((len(X), 2))
@@ -121,7 +121,7 @@ def missing_cells(
     (('0', '1', '2', '3'), True)
     """
     check_share("missing_rate", missing_rate)
-    generation, truth = _world("latent.missing_cells", placing, n_features, snr, noise_std, missing_rate=missing_rate)
+    generation, truth = world_of("latent.missing_cells", placing, n_features, snr, noise_std, missing_rate=missing_rate)
 
     def labels(generator: np.random.Generator, X: np.ndarray) -> np.ndarray:
         return X @ truth + noise_std * generator.standard_normal(len(X))
@@ -177,9 +177,10 @@ def mixture(
     return generation.dataset(n_rows, truth, rows=rows)
 
 
-def _world(
+def world_of(
     name: str, placing: Placing, n_features: int, snr: float, noise_std: float, **law: float
 ) -> tuple[Generation, np.ndarray]:
+    """A generation, and b in a random direction."""
     if not (noise_std > 0 and math.isfinite(noise_std)):
         raise DataError(f"noise_std must be a positive number, got {noise_std!r}")
     generation = Generation(name, placing, n_features=n_features, snr=snr, noise_std=noise_std, **law)

@@ -24,6 +24,7 @@ from dpdist.html import STYLE, Markup, cell, details, escape, facts, number, per
 from dpdist.privacy.guarantee import rounded_up, suspicion
 from dpdist.reports import pictures
 from dpdist.reports.crowd_pictures import crowd
+from dpdist.reports.mixture_pictures import components
 from dpdist.reports.plain_words import in_plain_words
 from dpdist.runs.directory import RECORD, OutputError, output_error, read_run
 from dpdist.runs.storage import Arrays, ResultStore, ResultStoreError, result_store
@@ -91,6 +92,7 @@ def render(run: Mapping[str, Any], arrays: Arrays) -> str:
         ("released", "What was released", _released(run, arrays)),
         ("sure", "How sure it is", pictures.intervals(run.get("inference"))),
         ("crowd", "Labels and users", crowd(arrays)),
+        ("components", "Components", components(run, arrays)),
         ("guarantee", "What is guaranteed", _guarantee(run)),
         ("budget", "Budget before and after", _budget(run)),
         ("convergence", "Convergence", pictures.convergence(_rounds(run, arrays))),

@@ -424,3 +424,25 @@ def test_without_chromium_a_test_says_how_to_get_it_and_fails_only_where_tests_a
     monkeypatch.setenv("CI", ci)
     with pytest.raises(outcome, match="apt-get install chromium chromium-driver"), open_browser():
         pass
+
+
+# -- mixtures ---------------------------------------------------------------------------------------------------------
+
+
+def test_components_of_a_mixture_are_a_picture(run):
+    """Only where there are any: coefficients of a regression are none."""
+    two = {**run, "estimator": "local.TwoComponentMixture", "asked": {**run["asked"], "params": {"noise_std": 0.5}}}
+    columns = {**run["dataset"], "columns": {"X": ["height", "age " + EVIL]}}
+    text = harmless(render({**two, "dataset": columns}, {"coef": np.array([1.0, 0.0])})).text
+    assert "The two nearest centres are 4 standard deviations apart." in text and "height" in text
+    means, covariances = np.arange(16.0).reshape(8, 2), np.full((8, 2), 4.0)
+    many = {"means": means, "weights": np.full(8, 1 / 8), "covariances": covariances}
+    text = harmless(render({**run, "estimator": "GaussianMixture", "dataset": {}}, many)).text
+    assert "The 6 heaviest of 8 are drawn" in text and "1.41 standard deviations apart. Below 2 they overlap" in text
+    assert "Components" not in sections_of(render({**run, "estimator": "MixedRegression"}, {"coef": np.ones(2)}))
+    one = {name: values[:1] for name, values in many.items()}
+    assert "There is one component." in harmless(render({**run, "estimator": "GaussianMixture"}, one)).text
+
+
+def sections_of(page):
+    return re.findall(r"<h2 [^>]*>([^<]*)</h2>", page)
