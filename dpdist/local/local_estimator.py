@@ -73,6 +73,10 @@ class LocalEstimator(Estimator):
         >>> model.fit_reports(reports, 50_000, 2).mean_.round(1).tolist()
         [0.3, 0.3]
         """
+        if not isinstance(reports, Collected):
+            raise DataError(
+                f"reports are added up first, by dpdist.local.aggregate(survey, reports); got {type(reports).__name__}"
+            )
         method = self._method_for(n_rows, n_features, **beside)
         if len(method.protocols) != 1:
             raise DataError(

@@ -372,6 +372,19 @@ def test_what_reads_all_reports_again_is_not_fitted_to_their_sum():
     reports = local.simulate(model.protocol(500, 6), {"X": rows}, random_state=0)
     with pytest.raises(DataError, match=r"only the sum of these reports was kept.*goes through all of them again"):
         model.fit_reports(reports, 500, 6)
+    with pytest.raises(DataError, match=r"reports are added up first, by dpdist.local.aggregate"):
+        model.fit_reports(str, 500, 6)
+
+
+def test_a_store_that_changes_while_it_is_read_again_is_noticed(tmp_path):
+    model, rows = local.TruthInference("dawid-skene", epsilon=2.0), np.ones((50, 6))
+    survey = Survey(model.protocol(50, 6))
+    sent = local.encode(survey, survey.protocol.randomise({"X": rows}, StreamDraws(np.random.default_rng(1))))
+    reports = local.aggregate(survey, sent)
+    assert model.fit_reports(reports, 50, 6).abilities_.shape == (50,)
+    sent[7] = 0
+    with pytest.raises(DataError, match="50 reports were counted and now there are 49: the store was changed"):
+        model.fit_reports(reports, 50, 6)
 
 
 def test_labels_by_ability_from_the_reports_of_devices(capsys, tmp_path):

@@ -215,6 +215,8 @@ class DensityQueries(LocalEstimator):
     def _series(self, function: Callable[[Floats], Any]) -> Floats:
         degree, low, high = self._fitted.degree, self._fitted.statement.low, self._fitted.statement.high
         assert degree is not None
+        if not callable(function):
+            raise DataError(f"a query is a function of points, an array of shape (m, p); got {function!r}")
 
         def of_scaled(u: Floats) -> Floats:
             values = np.asarray(function(low + (u + 1) * (high / 2 - low / 2)))

@@ -231,7 +231,8 @@ class RiskSurface(LocalEstimator):
     Parameters
     ----------
     loss : str or SurfaceLoss
-        "welsch" (a location that far records cannot move), "quantile" (the median of every column), "logistic", or an
+        "welsch" (a location that far records cannot move), "absolute" or "quantile" (the median of every
+        column), "logistic", or an
         object: ``WelschLocation(scale=0.2)``, ``QuantileLoss(0.9)``, ``LogisticSurface(row_norm=1.0)``,
         ``CustomLoss(function, smallest, largest)``. Parameters are as many as columns, 4 at most.
     low, high : float

@@ -87,6 +87,19 @@ class QuantileLoss(SurfaceLoss):
 
 
 @dataclass(frozen=True)
+class AbsoluteLoss(SurfaceLoss):
+    """``sum_j |x_j - w_j|``: the median of every column, and how far records are from it."""
+
+    tag, name = "AbsoluteLoss", "absolute"
+
+    def bounds(self, low: float, high: float, n_features: int) -> tuple[float, float]:
+        return 0.0, n_features * (high - low)
+
+    def __call__(self, w: Floats, X: Floats, y: Floats | None) -> Floats:
+        return np.asarray(np.abs(X - w).sum(axis=1))
+
+
+@dataclass(frozen=True)
 class LogisticSurface(SurfaceLoss):
     """``log(1 + exp(-s <w, x>))`` for rows of norm at most ``row_norm``; s is 1 for labels above 0, else -1.
 
@@ -167,4 +180,4 @@ class CustomLoss(SurfaceLoss):
         return np.asarray(self.function(w, X, y) if self.with_labels else self.function(w, X))
 
 
-LOSSES = by_name(WelschLocation, QuantileLoss, LogisticSurface, CustomLoss)
+LOSSES = by_name(WelschLocation, AbsoluteLoss, QuantileLoss, LogisticSurface, CustomLoss)

@@ -138,7 +138,7 @@ def aggregate(survey: Survey | LocalProtocol, reports: Store, *, cluster: Any = 
     plan = calibrate([Item(NAME, Reported(protocol.cost))], cost, protects=protocol.protects)
     guarantee = plan.guarantee(simulation=False, unit="user")
     total = np.asarray(sums.total).astype(np.float64) * protocol.grid
-    again = functools.partial(_valid, survey, dataset)
+    again = functools.partial(_valid, survey, dataset, n_users)
     return Aggregated(protocol, total, n_users, guarantee, None, dataset.n_rows, sums.verdicts, again)
 
 
@@ -154,8 +154,14 @@ def write_reports(path: str | os.PathLike[str], batches: Iterable[Bytes]) -> int
     return write_messages(path, batches)
 
 
-def _valid(survey: Survey, dataset: Dataset) -> NDArray[Any]:
-    return decode(survey, dataset.read(0, dataset.n_rows)[NAME]).reports
+def _valid(survey: Survey, dataset: Dataset, n_users: int) -> NDArray[Any]:
+    found = decode(survey, dataset.read(0, dataset.n_rows)[NAME]).reports
+    if len(found) != n_users:
+        raise DataError(
+            f"{n_users} reports were counted and now there are {len(found)}: the store was changed in between; "
+            "aggregate it again"
+        )
+    return found
 
 
 def _opened(survey: Survey, reports: Store) -> Dataset:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
+from sklearn.neighbors import KernelDensity
 
 from dpdist import Ledger
 from dpdist.errors import BudgetError, DataError, MissingBound
@@ -177,6 +178,16 @@ def test_functions_that_give_something_else_are_refused(function):
     model = fitted(rng.uniform(-1, 1, (2000, 1)))
     with pytest.raises(DataError, match="the function must give"):
         model.query(function)
+    with pytest.raises(DataError, match="a query is a function of points"):
+        model.query("x")
+
+
+def test_the_line_without_privacy_is_that_of_scikit_learn():
+    generated = PROBLEMS["clusters"].generate({"n": 2000, "d": 2, "random_state": 0})
+    X = generated.dataset.read(0, 2000)["X"]
+    mine = generated.metric(DensityQueries(-1.0, 1.0)).reference(X, None)
+    theirs = np.exp(KernelDensity(bandwidth=0.3).fit(X).score_samples(X[:50]))
+    np.testing.assert_allclose(mine.density(X[:50], 0.3), theirs, rtol=1e-9)
 
 
 def test_points_and_bandwidths_are_checked():
