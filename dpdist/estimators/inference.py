@@ -25,6 +25,8 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 LEVEL = 0.95
+MOST_LINES = 300
+"""Of the table in reports and records."""
 
 
 @dataclass(frozen=True)
@@ -277,8 +279,9 @@ def record_of(model: Any, level: float = LEVEL) -> dict[str, Any] | None:
         found = model.summary(level)
     except NoIntervals as reason:
         return {"none": str(reason)}
-    rows = [{key: _finite(value) for key, value in row.items()} for row in found.rows]
-    return {"level": level, "rows": rows, "notes": found.notes}
+    rows = [{key: _finite(value) for key, value in row.items()} for row in found.rows[:MOST_LINES]]
+    left_out = [f"The first {MOST_LINES} of {len(found.rows)} parameters."] if len(found.rows) > MOST_LINES else []
+    return {"level": level, "rows": rows, "notes": [*left_out, *found.notes]}
 
 
 def _finite(value: Any) -> Any:
