@@ -76,6 +76,12 @@ def test_several_classes_have_a_line_each():
     model.fit(X, np.array(["a", "b", "c"])[scores.argmax(axis=1)])
     assert model.standard_errors_.shape == (3, 3)
     assert [row["name"] for row in model.summary().rows][:5] == ["a: x0", "a: x1", "a: x2", "a: intercept", "b: x0"]
+    assert model.wald_test([[1, -1, 0] + [0] * 6, [0, 0, 1] + [0] * 6]).degrees_of_freedom == 2
+    for R in ([1, 0, 0, -1] + [0] * 5, np.eye(9)[[0, 4]]):
+        with pytest.raises(NoIntervals, match="how two of them vary together is not released"):
+            model.wald_test(R)
+    with pytest.raises(NoIntervals, match="one class at a time"):
+        model.two_sample_test(model)
 
 
 def test_names_of_a_frame_are_those_of_the_table():
