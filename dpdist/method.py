@@ -235,10 +235,13 @@ class Method(Choice, ABC):
     solves_with: ClassVar[tuple[str, ...]] = ()
     """Fields of the statement that need not be read for the plan: `solve` reads them, or the estimator alone."""
 
+    unsure: ClassVar[str] = ""
+    """Why no interval is valid where `solve` says nothing of its error, and what would have one."""
+
     @property
     def no_intervals(self) -> str:
-        """Why no interval is valid, and what would have one, where `solve` says nothing of its error."""
-        return f"no standard errors are known of {self.parameter}={self.name!r}"
+        """The same, where it depends on what was chosen."""
+        return self.unsure or f"no standard errors are known of {self.parameter}={self.name!r}"
 
     @abstractmethod
     def decide(self, public: Public, statement: Any) -> Method:

@@ -25,6 +25,13 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 LEVEL = 0.95
+CLASSES = (
+    "each class has a fit of its own to the same rows, and how two of them vary together is not released: ask about "
+    "the coefficients of one class at a time, at a level divided by the number of classes"
+)
+"""Why there is no test of several classes."""
+MOST_LINES = 300
+"""Of the table in reports and records."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,9 @@ class Inferred:
     basis : str
         What the covariance rests on.
     alone : str
-        Why its entries off the diagonal are not known; empty if they are.
+        Why it is not known how parameters of different groups vary together; empty if it is.
+    together : int
+        Size of the groups of consecutive parameters of which it is known.
     """
 
     names: tuple[str, ...]
@@ -54,6 +63,7 @@ class Inferred:
     main: NDArray[np.int64]
     basis: str = ""
     alone: str = ""
+    together: int = 1
 
     @property
     def errors(self) -> Vector:
@@ -228,7 +238,7 @@ class Inference:
         mine, theirs = known.main.ravel(), others.main.ravel()
         covariance = np.zeros((len(mine), len(mine)))
         for each, own in ((known, mine), (others, theirs)):
-            if each.alone and len(own) > 1:
+            if each.alone and len(own) > each.together:
                 raise NoIntervals(each.alone)
             covariance += each.covariance_of(np.eye(len(each.names))[own])
         return tested(known.values[mine] - others.values[theirs], covariance)
@@ -277,8 +287,9 @@ def record_of(model: Any, level: float = LEVEL) -> dict[str, Any] | None:
         found = model.summary(level)
     except NoIntervals as reason:
         return {"none": str(reason)}
-    rows = [{key: _finite(value) for key, value in row.items()} for row in found.rows]
-    return {"level": level, "rows": rows, "notes": found.notes}
+    rows = [{key: _finite(value) for key, value in row.items()} for row in found.rows[:MOST_LINES]]
+    left_out = [f"The first {MOST_LINES} of {len(found.rows)} parameters."] if len(found.rows) > MOST_LINES else []
+    return {"level": level, "rows": rows, "notes": [*left_out, *found.notes]}
 
 
 def _finite(value: Any) -> Any:
@@ -323,7 +334,8 @@ def hypotheses(R: ArrayLike, known: Inferred) -> Matrix:
 
 def _need_joint(known: Inferred, rows: Matrix) -> None:
     """Refuse hypotheses about several parameters where it is not known how these vary together."""
-    if known.alone and np.count_nonzero(rows) > 1:
+    asked = np.flatnonzero(rows.any(axis=0)) // known.together
+    if known.alone and len(set(asked.tolist())) > 1:
         raise NoIntervals(known.alone)
 
 
@@ -366,6 +378,8 @@ def linear_parameters(
         np.concatenate([each.noise for each in uncertainties]),
         (np.arange(n)[:, None] * size + np.arange(d)).reshape(coef.shape),
         basis,
+        CLASSES if n > 1 else "",
+        size,
     )
 
 

@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpdist.data.units import ROWS, Units
 from dpdist.errors import BudgetError, DataError, MissingBound, warn_caller
 from dpdist.estimators.estimator import Estimator, planned
+from dpdist.estimators.inference import Inferred, feature_names
 from dpdist.estimators.outlook import Outlook
 from dpdist.estimators.parameters import BOUNDS, check_bound, check_count
 from dpdist.method import Method, Public
@@ -31,6 +32,20 @@ Matrix = NDArray[np.float64]
 
 WIDEST = 5000
 """More columns have to be asked for."""
+MOST_NAMED = 300
+"""Columns up to which every product has a line of the table."""
+BASIS = (
+    "Of the law of the rows as they are clipped. Rests on the noise, which is known, and on rows that vary as much as "
+    "their norm allows: rather too wide where noise is the smaller part, and the more columns there are."
+)
+ALONE = (
+    "how products of several pairs of columns vary together is not released: test them one by one, at a level divided "
+    "by their number"
+)
+MADE_OF = (
+    "what is made of a second moment turns, cuts or inverts it, and no law of that is known. The second moment itself "
+    "has intervals: those of SecondMoment, which this can be fitted to at no further cost"
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +74,23 @@ class MomentNoise:
         """The norm of the noise, root mean square."""
         p = self.n_features
         return math.sqrt(p * self.diagonal_std**2 + p * (p - 1) * self.off_diagonal_std**2)
+
+    def entry_variances(self, matrix: Matrix) -> tuple[Matrix, Matrix]:
+        """Of the entries of a released second moment: noise, and how much other rows of the same law may differ.
+
+        With ``|x| <= r`` a square x_i^2 has a mean square of at most ``r^2 S_ii``. Where i is not j, ``x_i^2 x_j^2 <=
+        x_i^2 (r^2 - x_i^2)`` has a mean of at most ``S_ii (r^2 - S_ii)``, and of r^4 / 4. So every entry varies by at
+        most the smaller one of ``S_ii (r^2 - S_ii)`` and ``S_jj (r^2 - S_jj)``, less ``S_ij^2`` where i is not j.
+        """
+        r2 = self.row_norm**2
+        diagonal = np.clip(np.diag(matrix), 0.0, r2)
+        own = diagonal * (r2 - diagonal)
+        drawn = np.minimum(own[:, None], own[None, :])
+        noise = np.full(matrix.shape, self.off_diagonal_std**2)
+        off = ~np.eye(len(matrix), dtype=bool)
+        drawn[off] = np.maximum(drawn - np.square(matrix), 0.0)[off]
+        np.fill_diagonal(noise, self.diagonal_std**2)
+        return noise, drawn / self.n_rows
 
     def detection_level(self, multiple: float = 1.0) -> float:
         """The size from which an entry off the diagonal stands out: ``sqrt(2 log(p (p - 1))) sqrt(v^2 / n + s^2)``.
@@ -113,6 +145,41 @@ class MomentEstimator(Estimator):
         self.second_moment_ = matrix
         self.off_diagonal_std_, self.diagonal_std_ = noise.off_diagonal_std, noise.diagonal_std
         self.n_samples_, self.row_norm_ = noise.n_rows, float(noise.row_norm)
+
+    def _finish(self, method: Method, fitted: Mapping[str, Any]) -> None:
+        super()._finish(method, fitted)
+        if method.public.units.max_rows > 1:
+            self._inferred = (
+                "rows of one owner may be alike, so that other rows might differ by more than independent ones. With "
+                "one row for each owner there would be intervals"
+            )
+        else:
+            self._inferred = self._entries()
+
+    def _entries(self) -> Inferred | str:
+        """The entries of the released matrix, one of each pair that is alike, and how much they vary."""
+        matrix = self.second_moment_
+        noise = self._public_noise()
+        if len(matrix) > MOST_NAMED:
+            return (
+                f"{len(matrix)} columns have too many products for a table. off_diagonal_std_ and diagonal_std_ are "
+                f"the noise of all of them; up to {MOST_NAMED} columns have intervals"
+            )
+        upper = np.triu_indices(len(matrix))
+        noises, drawn = noise.entry_variances(matrix)
+        names = feature_names(self, len(matrix))
+        places = np.zeros(matrix.shape, dtype=np.int64)
+        places[upper] = places.T[upper] = np.arange(len(upper[0]))
+        return Inferred(
+            tuple(f"{names[i]} {names[j]}" for i, j in zip(*upper, strict=True)),
+            matrix[upper], (noises + drawn)[upper], noises[upper], places, BASIS, ALONE,
+        )  # fmt: skip
+
+    def _public_noise(self) -> MomentNoise:
+        """What is public of the release of a fitted moment."""
+        return MomentNoise(
+            self.n_samples_, len(self.second_moment_), self.row_norm_, self.diagonal_std_, self.off_diagonal_std_
+        )
 
     def _check_columns(self, n_features: int) -> None:
         """Refuse what is no matrix, or a very large one."""
@@ -175,6 +242,9 @@ class FromMoment(MomentEstimator):
     def _check_answer(self, n_features: int) -> None:
         """Refuse parameters of the answer that do not go with so many columns, which are public."""
 
+    def _entries(self) -> Inferred | str:
+        return MADE_OF
+
     def _check_own(self) -> None:
         """Refuse wrong parameters of the answer, whatever it is made of."""
 
@@ -228,9 +298,7 @@ class FromMoment(MomentEstimator):
         check_is_fitted(moment, "second_moment_")
         n_features = len(moment.second_moment_)
         self._check_takes(moment, n_features)
-        noise = MomentNoise(
-            moment.n_samples_, n_features, moment.row_norm_, moment.diagonal_std_, moment.off_diagonal_std_
-        )
+        noise = moment._public_noise()
         for warning in self._said(noise):
             warn_caller(warning)
         for name in ("guarantee_", "plan_", "releases_", "history_", "n_features_in_"):
@@ -241,6 +309,7 @@ class FromMoment(MomentEstimator):
             elif hasattr(self, name):
                 delattr(self, name)
         self._keep(moment.second_moment_, noise)
+        self._inferred = self._entries()
         self._set_answer(noise)
         return self
 

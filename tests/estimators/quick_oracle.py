@@ -58,5 +58,7 @@ def quick_fit(model, X, y=None, rng=None, **beside):
     known = None if beside else model.__dict__.get("_quick")
     method = known or model._method(dataset.n_rows, model.n_features_in_, dataset.schema.units, **beside)
     model._quick = method
-    model._finish(method, method.solve(QuickOracle(method, arrays, rng)))
+    oracle = QuickOracle(method, arrays, rng)
+    model.plan_ = oracle.plan
+    model._finish(method, method.solve(oracle))
     return model

@@ -9,7 +9,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, Mean, SampleAndAggregate
-from dpdist.central import ClipLabel
+from dpdist.central import PCA, ClipLabel, SecondMoment
 from dpdist.data.ingestion import ingest
 from dpdist.errors import BudgetError, NoIntervals
 from dpdist.estimators.estimator import planned
@@ -76,6 +76,12 @@ def test_several_classes_have_a_line_each():
     model.fit(X, np.array(["a", "b", "c"])[scores.argmax(axis=1)])
     assert model.standard_errors_.shape == (3, 3)
     assert [row["name"] for row in model.summary().rows][:5] == ["a: x0", "a: x1", "a: x2", "a: intercept", "b: x0"]
+    assert model.wald_test([[1, -1, 0] + [0] * 6, [0, 0, 1] + [0] * 6]).degrees_of_freedom == 2
+    for R in ([1, 0, 0, -1] + [0] * 5, np.eye(9)[[0, 4]]):
+        with pytest.raises(NoIntervals, match="how two of them vary together is not released"):
+            model.wald_test(R)
+    with pytest.raises(NoIntervals, match="one class at a time"):
+        model.two_sample_test(model)
 
 
 def test_names_of_a_frame_are_those_of_the_table():
@@ -182,6 +188,45 @@ def test_answers_of_other_kinds_say_what_would_have_intervals():
             model.fit(X, y).standard_errors_  # noqa: B018
     with pytest.raises(NoIntervals, match=r"second_moment=0\.9 is less than the square of the mean"):
         Mean(second_moment=0.9, **known).fit(X + 1.5).summary()
+
+
+def factors(rng, n):
+    """Rows of norm 1 at most, with correlated columns, one of 0/1 and one that is nearly always 0."""
+    Z = rng.uniform(-1, 1, (n, 2))
+    rare = (rng.random(n) < 0.02) * 0.4
+    return np.column_stack([0.4 * Z[:, 0], 0.3 * Z[:, 0] + 0.2 * Z[:, 1], 0.4 * (Z[:, 1] > 0.3), rare])
+
+
+@pytest.mark.parametrize("mechanism", ["goe", "wishart", "knorm"])
+def test_intervals_of_second_moments_contain_those_of_the_law_and_need_their_noise(mechanism):
+    """200 fits: at least 95 % in every entry but for chance (z = 5), as what rows may vary by is bounded."""
+    rng, n = np.random.default_rng(3), 2000
+    truth = factors(np.random.default_rng(1), 2_000_000)
+    truth = truth.T @ truth / len(truth)
+    delta = 1e-6 if mechanism == "goe" else 0.0
+    model = SecondMoment(mechanism=mechanism, row_norm=1.0, epsilon=0.4, delta=delta)
+    z, share = [], []
+    for _ in range(200):
+        found = quick_fit(model, factors(rng, n), None, rng)
+        z.append((found.second_moment_ - truth) / found.standard_errors_)
+        share.append(found._inferred.noise / found._inferred.covariance)
+    inside = (np.abs(z) < 1.959964).mean(axis=0)
+    assert inside.min() > 0.95 - 5 * np.sqrt(0.95 * 0.05 / 200)
+    bare = np.abs(np.array(z)[:, *np.triu_indices(4)]) < 1.959964 * np.sqrt(1 - np.array(share))
+    assert bare.mean() < 0.9
+
+
+def test_second_moments_name_their_entries_and_what_is_made_of_them_says_why_it_has_none():
+    model = SecondMoment(row_norm=1.0, epsilon=1.0, delta=1e-6, random_state=0).fit(rows(3000))
+    assert [row["name"] for row in model.summary().rows] == ["x0 x0", "x0 x1", "x0 x2", "x1 x1", "x1 x2", "x2 x2"]
+    assert model.standard_errors_.shape == (3, 3) and np.array_equal(model.standard_errors_, model.standard_errors_.T)
+    assert model.wald_test([0, 1, 0, 0, 0, 0]).degrees_of_freedom == 1
+    for made in (PCA(1).fit(model), PCA(1, row_norm=1.0, epsilon=1.0, delta=1e-6, random_state=0).fit(rows(3000))):
+        with pytest.raises(NoIntervals, match="those of SecondMoment, which this can be fitted to"):
+            made.summary()
+    wide = SecondMoment(row_norm=1.0, epsilon=1.0, delta=1e-6, random_state=0).fit(rows(100, 301))
+    with pytest.raises(NoIntervals, match="up to 300 columns have intervals"):
+        wide.summary()
 
 
 def test_rows_of_one_owner_are_not_taken_for_independent():

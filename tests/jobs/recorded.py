@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from dpdist import Ledger
+from dpdist.estimators.inference import record_of
 from dpdist.estimators.outlook import nobody_asks
 from dpdist.jobs import job_data as inputs
 from dpdist.jobs.job import load_job
@@ -41,6 +42,9 @@ def recorded(name: str) -> dict[str, Any]:
     dataset, generated = inputs.load(job)
     with nobody_asks():  # deltas are large for so few rows
         model.set_params(cluster="threads", ledger=Ledger(":memory:")).fit(dataset, **inputs.beside(job, generated))
+    sure = record_of(model)
+    if sure is None or "no standard errors are known" in sure.get("none", ""):
+        raise AssertionError(f"{name} has no intervals and does not say why: let solve return them, or set unsure")
     ends = {0: model.releases_[0], len(model.releases_) - 1: model.releases_[-1]}
     found = {
         "accountant": model.plan_.accountant,

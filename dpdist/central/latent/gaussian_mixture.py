@@ -68,6 +68,10 @@ class MixtureEM(Method):
 
     tag, name = "MixtureEM", "em"
     parameter = "method"
+    unsure: ClassVar[str] = (
+        "no information matrix is released at the solution of an EM algorithm, by which noise and data would move it. "
+        "Mean has intervals, and so has SecondMoment"
+    )
     measures: ClassVar[str] = (
         "expected distance of a centre to the truth, noise of the last round and sampling, for components of equal "
         "weight that do not overlap"

@@ -137,6 +137,9 @@ class PerturbedPrecision(Method):
     rule: Any = field(default=None, kw_only=True, repr=False, metadata=DECIDED)
 
     parameter = "method"
+    unsure: ClassVar[str] = (
+        "the penalty sets entries to 0 and moves the others by more than the noise does. SecondMoment has intervals"
+    )
     measures: ClassVar[str] = "expected Frobenius norm of the noise in the precision matrix"
 
     def decide(self, public: Public, statement: MomentRows) -> Self:

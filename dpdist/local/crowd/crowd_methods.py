@@ -48,6 +48,10 @@ class CrowdMethod(LocalMethod):
 
     statement: Crowd = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
 
+    unsure: ClassVar[str] = (
+        "labels of tasks are classes, and how likely each is stands in label_probabilities_. Of method='shares' "
+        "standard_error_ is the noise in the share of each answer"
+    )
     measures: ClassVar[str] = (
         f"share of wrong labels by a vote of users who all answered and are right {TYPICAL_ABILITY:.0%} of the time"
     )

@@ -61,6 +61,10 @@ class TrigonometricQueries(SampledFeatures):
     """
 
     tag, name = "TrigonometricQueries", "trigonometric"
+    unsure: ClassVar[str] = (
+        "means of functions are made of the estimates as they are asked for, and have an error each: "
+        "standard_error(function) is that of query(function), at most"
+    )
     measures: ClassVar[str] = "standard error of the share of users near the middle (a kernel of a tenth of the range)"
 
     degree: int | None = None

@@ -52,6 +52,11 @@ class PrefixSearch(LocalMethod):
     """Longer and longer prefixes of the codes, each group of users asked about those that the one before left."""
 
     tag, name = "PrefixSearch", "prefix-search"
+    unsure: ClassVar[str] = (
+        "the codes were chosen by their frequency among many noisy ones, which are larger than they are by then. "
+        "standard_error_ is that of a code that was not chosen; Histogram of the codes that were found, from other "
+        "users, has intervals"
+    )
     measures: ClassVar[str] = "standard error of the frequency of a rare code"
 
     n_bits: int = 32

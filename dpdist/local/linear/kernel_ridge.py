@@ -53,6 +53,12 @@ COEF_NORM = 2.0
 
 METHODS = by_name(PublicCovariance, JointReports, NoisyRecords)
 
+UNSURE = (
+    "coefficients of random Fourier features mean nothing by themselves, and the penalty moves predictions by as much "
+    "as the noise does. LinearRegression with alpha=0 has intervals"
+)
+"""Why there are no intervals."""
+
 
 @dataclass(frozen=True)
 class RidgeOnFourierFeatures(MomentProblem):
@@ -88,7 +94,7 @@ class RidgeOnFourierFeatures(MomentProblem):
         level = noise_level(len(b), noise[0] / root_n, noise[1] / root_n, self.coef_norm * self.label_bound)
         alpha = max(SMALLEST_ALPHA, level) if self.alpha is None else float(self.alpha)
         w = np.linalg.solve(psd_floor(S) + max(alpha, TINY) * np.eye(len(b)), b)
-        return {"coef": np.asarray(w), "alpha": alpha, "features": statistic.features}
+        return {"coef": np.asarray(w), "alpha": alpha, "features": statistic.features, "uncertainty": UNSURE}
 
 
 @dataclass(eq=False, repr=False)

@@ -74,6 +74,11 @@ class SparseMethod(LocalMethod):
     statement: SparseProblem = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
 
     laws: ClassVar[tuple[str, ...]] = ("auto", "vector", "hemisphere", "gaussian")
+    unsure: ClassVar[str] = (
+        "the coefficients that are not 0 were chosen by their size, and the largest of many noisy ones are larger than "
+        "they are. local.LinearRegression with alpha=0 has intervals, of all columns; or fit it to other users and the "
+        "columns that were chosen"
+    )
     measures: ClassVar[str] = (
         "expected distance of the coefficients to the true ones, if the true ones were found to be the nonzero ones"
     )

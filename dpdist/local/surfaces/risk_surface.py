@@ -82,6 +82,10 @@ class BernsteinSurface(SampledFeatures):
 
     tag, name = "BernsteinSurface", "hybrid"
     parameter = "reporter"
+    unsure: ClassVar[str] = (
+        "a surface is smoothed over its cells, which moves its minimum by as much as the noise does. expected_error of "
+        "the outlook is the noise of a cell; a generalised linear model with public rows has intervals"
+    )
     measures: ClassVar[str] = "standard error of the mean loss of a cell, where the range of the loss is 1"
     solves_with = ("order", "ridge", "smoothing")
 

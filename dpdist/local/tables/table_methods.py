@@ -47,6 +47,10 @@ class TableMethod(SampledFeatures):
     """Reports about sets of bits, and tables from their estimates."""
 
     statement: Levels = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
+    unsure: ClassVar[str] = (
+        "tables are made of the estimates as they are asked for, and have an error each: standard_error(columns) is "
+        "that of a cell, at most"
+    )
     measures: ClassVar[str] = "standard error of a cell of the largest table, before it is made to sum to one"
 
     @property
