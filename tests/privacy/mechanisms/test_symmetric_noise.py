@@ -247,7 +247,7 @@ ORTHOGONAL = Law(np.eye(3)[0], np.eye(3)[1])
 
 
 def test_audits_pass_and_their_controls_are_caught():
-    """Two-sided Wishart noise and a third of it; epsilon = 1. Others: ``tests/privacy/audit/test_matrix_exhibits.py``."""
+    """Two-sided Wishart noise and a third of it; epsilon = 1. Printed noise is in ``test_matrix_exhibits.py``."""
     rng, n = np.random.default_rng(7), 200_000
     two_sided = float_wisharts(3, 4, n, rng) - float_wisharts(3, 4, n, rng)
     assert likelihoods(*ORTHOGONAL.scores(two_sided)) < 1.0
