@@ -121,7 +121,7 @@ class DenseComponents(Components):
     ----------
     expected_error_ : float
         Distance to be expected of the projection on the components from the true one, by the eigenvalues that were
-        released, for normal rows: nothing has to be guessed.
+        released, for normal rows: nothing has to be guessed. What clipping to ``row_norm`` moves is not in it.
     """
 
     of_answer: ClassVar[tuple[str, ...]] = ("n_components", "gap")

@@ -43,7 +43,7 @@ class PCA(DenseComponents, Moments):
     explained_variance_, explained_variance_ratio_ : array of shape (n_components,)
     expected_error_ : float
         Distance to be expected of the projection on them from the true one (Frobenius norm), by the eigenvalues that
-        were released; that of `outlook`, before the fit, rests on ``gap``.
+        were released; that of `outlook`, before the fit, rests on ``gap``. What clipping moves is not in it.
     second_moment_, off_diagonal_std_, diagonal_std_, n_samples_, mechanism_, mechanism_reason_
         As in `dpdist.central.SecondMoment`.
     guarantee_, plan_, releases_, n_features_in_

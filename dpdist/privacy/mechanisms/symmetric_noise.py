@@ -117,13 +117,14 @@ class TwoSidedWishart(_PureMatrixNoise):
     def _noise(self, sensitivity_units: float, bits: Bits) -> Integers:
         scale = dyadic_above(Fraction(sensitivity_units) / (2 * Fraction(calibrated(self.strength))))
         numbers = Reals("normal", (2, self.size, self.size + 1), bits)
-        upper = np.triu_indices(self.size)
 
         def enclose() -> tuple[Integers, Integers]:
-            (one, off), (other, other_off) = (gram_enclosed(part) for part in numbers.centres)
-            middle, error = (one - other)[upper], (off + other_off)[upper]
+            middle, error = gram_enclosed(numbers.centres[0])
+            taken, off = gram_enclosed(numbers.centres[1])
+            middle -= taken
+            del taken  # of a wide matrix it is large
             below = scale.denominator << (2 * numbers.places)
-            low, high = (rounded_ratio(scale.numerator * (middle + sign * error), below) for sign in (-1, 1))
+            low, high = (rounded_ratio(scale.numerator * (middle + sign * (error + off)), below) for sign in (-1, 1))
             return low, high
 
         return decided(enclose, numbers)
@@ -228,14 +229,13 @@ class ApproximateWishart(_MatrixNoise):
     def _noise(self, sensitivity_units: float, bits: Bits) -> Integers:
         degrees, scale = self.size + self.extra, dyadic_above(Fraction(sensitivity_units) / 2)
         numbers = Reals("normal", (self.size, degrees), bits)
-        upper = np.triu_indices(self.size)
+        rows, columns = np.triu_indices(self.size)
 
         def enclose() -> tuple[Integers, Integers]:
-            matrix, error = gram_enclosed(numbers.centres)
-            matrix[np.diag_indices(self.size)] -= degrees << (2 * numbers.places)
+            middle, error = gram_enclosed(numbers.centres)
+            middle[rows == columns] -= degrees << (2 * numbers.places)
             below = scale.denominator << (2 * numbers.places)
-            middle, off = matrix[upper], error[upper]
-            low, high = (rounded_ratio(scale.numerator * (middle + sign * off), below) for sign in (-1, 1))
+            low, high = (rounded_ratio(scale.numerator * (middle + sign * error), below) for sign in (-1, 1))
             return low, high
 
         return decided(enclose, numbers)

@@ -9,11 +9,13 @@ that the released law is that of the real numbers, rounded, and there is nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpdist.privacy.randomness.bits import Bits
 from dpdist.privacy.randomness.discrete import (
@@ -29,6 +31,8 @@ BITS = 224
 
 _LIMB = 20  # products of two limbs, summed over at most 2**13 columns, are exact in float64
 _MOST_COLUMNS = 2**13
+_AT_ONCE = 2**18
+"""How many numbers are drawn, or entries of a product held, at once: what bounds the memory of a wide matrix."""
 
 
 class Reals:
@@ -43,16 +47,20 @@ class Reals:
 
     def __init__(self, law: Literal["normal", "exponential"], shape: tuple[int, ...], bits: Bits, start: int = BITS):
         draw = rounded_gaussian if law == "normal" else rounded_laplace
-        nearest = draw(Fraction(2**start), shape, bits).astype(object)
-        self._nearest = nearest if law == "normal" else abs(nearest)
+        count = math.prod(shape)
+        self.centres: Integers = np.empty(count, dtype=object)
+        for first in range(0, count, _AT_ONCE):
+            nearest = draw(Fraction(2**start), min(_AT_ONCE, count - first), bits).astype(object)
+            self.centres[first : first + _AT_ONCE] = 2 * (nearest if law == "normal" else abs(nearest))
+        self.centres = self.centres.reshape(shape)
         self._law, self._bits, self._start = law, bits, start
         self._digits: list[Digits] | None = None
-        self.centres: Integers = 2 * self._nearest
         self.places = start + 1
 
     def refine(self) -> None:
         """Draw further digits of all of them."""
         if self._digits is None:
+            self._nearest: Integers = self.centres // 2
             self._digits = [self._inside(int(k)) for k in self._nearest.ravel()]
             length = max((digits.length for digits in self._digits), default=64)
         else:
@@ -110,24 +118,23 @@ def decided(enclose: Callable[[], tuple[Integers, Integers]], *numbers: Reals) -
             each.refine()
 
 
-def gram_enclosed(centres: Integers) -> tuple[Integers, Integers]:
-    """``G G'`` of the centres, and how far that of the numbers may be from it, in units of the square of theirs.
+def gram_enclosed(centres: Integers) -> tuple[Integers, int]:
+    """``G G'`` of the centres, packed, and how far that of the numbers may be from it, in the square of their unit.
 
     ``|x y - a b| <= |a| + |b| + 1`` for ``|x - a|, |y - b| <= 1``.
     """
-    sizes = abs(centres).sum(axis=1)
-    return gram(centres), np.add.outer(sizes, sizes) + centres.shape[1]
+    return gram(centres), 2 * int(abs(centres).sum(axis=1).max()) + centres.shape[1]
 
 
 def gram(G: Integers) -> Integers:
-    """``G G'`` of integers of any size, exactly, by products of matrices of floats.
+    """``G G'`` of integers of any size, exactly, by products of matrices of floats; packed.
 
     The integers are written in limbs of 20 bits; products of two limbs add up below ``2**53``, so that the order in
     which they are added does not matter.
 
     Examples
     --------
-    >>> gram(np.array([[2**100, -3], [5, 1]], dtype=object)).tolist()[0][1] == 5 * 2**100 - 3
+    >>> gram(np.array([[2**100, -3], [5, 1]], dtype=object)).tolist()[1] == 5 * 2**100 - 3
     True
     """
     if G.shape[1] > _MOST_COLUMNS:
@@ -138,12 +145,25 @@ def gram(G: Integers) -> Integers:
     while bool(np.any(rest)):
         limbs.append((rest & (2**_LIMB - 1)).astype(np.float64) * signs)
         rest = rest >> _LIMB
+    del rest, signs
     size = len(G)
-    total = np.zeros((size, size), dtype=object)
-    for place in reversed(range(max(2 * len(limbs) - 1, 0))):
-        part = np.zeros((size, size), dtype=np.int64)
-        for i in range(max(0, place - len(limbs) + 1), min(place, len(limbs) - 1) + 1):
-            part += (limbs[i] @ limbs[place - i].T).astype(np.int64)
+    found: Integers = np.zeros(size * (size + 1) // 2, dtype=object)
+    panel, at = max(1, _AT_ONCE // size), 0
+    for first in range(0, size if limbs else 0, panel):
+        part = _products([limb[first : first + panel] for limb in limbs], [limb[first:] for limb in limbs])
+        for i, row in enumerate(part):
+            found[at : at + size - first - i] = row[i:]
+            at += size - first - i
+    return found
+
+
+def _products(one: Sequence[NDArray[np.float64]], other: Sequence[NDArray[np.float64]]) -> Integers:
+    """``A B'`` of two matrices in limbs."""
+    total = np.zeros((len(one[0]), len(other[0])), dtype=object)
+    for place in reversed(range(2 * len(one) - 1)):
+        part = np.zeros(total.shape, dtype=np.int64)
+        for i in range(max(0, place - len(one) + 1), min(place, len(one) - 1) + 1):
+            part += (one[i] @ other[place - i].T).astype(np.int64)
         total = (total << _LIMB) + part.astype(object)
     return total
 

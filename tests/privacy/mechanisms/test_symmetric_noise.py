@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -43,16 +44,41 @@ def noise(mechanism, n: int, sensitivity: float, name: str) -> np.ndarray:
     return np.array([unpack_symmetric(np.asarray(z, dtype=float)) for z in drawn]) / UNIT
 
 
-def test_products_are_exact_whatever_their_size():
+def test_products_are_exact_whatever_their_size(monkeypatch):
+    """Also where a few rows at a time are all that is held."""
     rng = np.random.default_rng(0)
     for shape in ((1, 1), (3, 5), (17, 40)):
         signs, shifts = rng.integers(-(2**62), 2**62, shape), rng.integers(0, 170, shape)
         G = signs.astype(object) << shifts.astype(object)
-        assert np.array_equal(gram(G), G.dot(G.T))
-    assert gram(np.zeros((2, 3), dtype=object)).tolist() == [[0, 0], [0, 0]]
+        for most in (2**18, 40, 1):
+            monkeypatch.setattr("dpdist.privacy.randomness.matrices._AT_ONCE", most)
+            assert np.array_equal(gram(G), G.dot(G.T)[np.triu_indices(len(G))])
+    assert gram(np.zeros((2, 3), dtype=object)).tolist() == [0, 0, 0]
     for columns in (8192, 20_000):
         largest = np.full((2, columns), 2**230 - 1, dtype=object)
-        assert gram(largest)[0, 1] == columns * (2**230 - 1) ** 2
+        assert gram(largest)[1] == columns * (2**230 - 1) ** 2
+
+
+def test_noise_that_is_drawn_in_parts_has_its_law(monkeypatch):
+    whole = noise(TwoSidedWishart(3).at(1.0), 150, 2.0, "parts")
+    monkeypatch.setattr("dpdist.privacy.randomness.matrices._AT_ONCE", 5)
+    parts = noise(TwoSidedWishart(3).at(1.0), 150, 2.0, "parts")
+    assert not np.array_equal(parts, whole) and stats.ks_2samp(parts[:, 0, 1], whole[:, 0, 1]).pvalue > ALPHA
+
+
+def test_the_memory_of_wide_noise_is_that_of_its_numbers(monkeypatch):
+    """And of a few matrices made of them, not of what each number is drawn from (430 bytes)."""
+    monkeypatch.setattr("dpdist.privacy.randomness.matrices._AT_ONCE", 500)
+    mechanism, units = TwoSidedWishart(50).at(1.0), np.zeros(1275, dtype=np.int64)
+    source = bits("memory")
+    TwoSidedWishart(2).at(1.0).release(units[:3], 2.0 * UNIT, source)
+    tracemalloc.start()
+    try:
+        mechanism.release(units, 2.0 * UNIT, source)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak / (2 * 50 * 51) < 260, f"{peak / (2 * 50 * 51):.0f} bytes a number"
 
 
 def test_ratios_are_rounded_to_the_nearest():
@@ -221,7 +247,7 @@ ORTHOGONAL = Law(np.eye(3)[0], np.eye(3)[1])
 
 
 def test_audits_pass_and_their_controls_are_caught():
-    """Two-sided against one-sided Wishart, and the K-norm against a length of half the shape; epsilon = 1."""
+    """Two-sided Wishart noise and a third of it; epsilon = 1. Printed noise is in ``test_matrix_exhibits.py``."""
     rng, n = np.random.default_rng(7), 200_000
     two_sided = float_wisharts(3, 4, n, rng) - float_wisharts(3, 4, n, rng)
     assert likelihoods(*ORTHOGONAL.scores(two_sided)) < 1.0
