@@ -42,6 +42,7 @@ COMMANDS = {
     "status": "Show the runs that were submitted.",
     "logs": "Print the log of a submitted run.",
     "cancel": "End a submitted run.",
+    "docs": "Say where the pages to read are, and open them.",
     "schema": "Print the JSON schemas of jobs and results.",
     "completion": "Print the completion script of a shell.",
 }
