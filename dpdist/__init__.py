@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from dpdist.data import Dataset
     from dpdist.engine.coordinator import Coordinator
+    from dpdist.jobs.loaded import load_run
     from dpdist.privacy.budget import Budget, Neighbours
     from dpdist.privacy.guarantee import Guarantee
     from dpdist.privacy.ledger.ledger import Ledger
@@ -57,6 +58,7 @@ __all__ = [
     "SparseCovariance",
     "SparsePCA",
     "TwoComponentMixture",
+    "load_run",
 ]
 
 # imported on first use, so that `dpdist --help` need not wait for Dask and numba
@@ -82,6 +84,7 @@ _HOMES = {
     ),
     "dpdist.data": ("Dataset",),
     "dpdist.engine.coordinator": ("Coordinator",),
+    "dpdist.jobs.loaded": ("load_run",),
     "dpdist.privacy.budget": ("Budget", "Neighbours"),
     "dpdist.privacy.guarantee": ("Guarantee",),
     "dpdist.privacy.ledger.ledger": ("Ledger",),

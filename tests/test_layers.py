@@ -65,7 +65,7 @@ OUTSIDE = {
     "data": {"numcodecs", "numpy", "zarr", "pyarrow"},
     "engine": {"numpy", "dask", "distributed"},
     "method": {"numpy"},
-    "estimators": {"numpy", "sklearn"},
+    "estimators": {"numpy", "pyarrow", "sklearn"},
     "central": {"numpy", "scipy", "sklearn"},
     "local": {"numpy", "scipy", "sklearn"},
     "queries": {"numpy"},

@@ -22,11 +22,15 @@ COMPLETE_VARIABLE = "_DPDIST_COMPLETE"
 
 COMMANDS = {
     "ingest": "Turn CSV, Parquet, NumPy or Zarr files into a dataset.",
+    "levels": "Propose the levels of a column; the curator's side.",
     "info": "Show the public description of a dataset.",
     "methods": "List the methods that a job can name.",
     "plan": "Show the noise and the cost of a job; reads no data.",
     "run": "Run a job: fit, charge the budget, write the results.",
     "report": "Write the report page of a run.",
+    "predict": "Predict the labels of new rows with the model of a run.",
+    "score": "Compare the predictions of a run with labels; the curator's side.",
+    "card": "Write the model card of a run, as Markdown or HTML.",
     "figures": "Compare methods on generated data, as pictures.",
     "audit": "Try to catch a method leaking more than it claims.",
     "doctor": "Examine a deployment, and say what to fix.",
@@ -38,10 +42,13 @@ COMMANDS = {
     "status": "Show the runs that were submitted.",
     "logs": "Print the log of a submitted run.",
     "cancel": "End a submitted run.",
+    "docs": "Say where the pages to read are, and open them.",
     "schema": "Print the JSON schemas of jobs and results.",
     "completion": "Print the completion script of a shell.",
 }
 """Name and one line on each command, in the order in which a newcomer meets them."""
+_MODULES = {"levels": "column_levels"}
+"""Of commands whose name another idea has among the modules: the levels of epsilon in a survey."""
 
 
 class Commands(click.Group):
@@ -69,7 +76,7 @@ class LazyCommands(Commands):
         """Import one command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"dpdist.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"dpdist.cli.{_MODULES.get(cmd_name, cmd_name)}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

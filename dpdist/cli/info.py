@@ -87,6 +87,8 @@ def describe(location: str) -> tuple[Dataset, dict[str, Any]]:
         "arrays": arrays,
         "columns": {name: list(columns) for name, columns in schema.columns.items()},
         "missing": list(schema.missing),
+        "encoding": None if schema.encoding is None else schema.encoding.to_attributes(),
+        "declared": {} if schema.encoding is None else schema.encoding.described(),
         "partitions": len(dataset.partitions) if counted else None,
         "partition_bytes": dataset.partition_bytes if counted else None,
         "bytes": dataset.nbytes if counted else None,
@@ -177,4 +179,7 @@ def _text(facts: dict[str, Any]) -> str:
     for name, columns in facts["columns"].items():
         listed = textwrap.wrap(", ".join(map(str, columns)), 96, initial_indent="  ", subsequent_indent="  ")
         parts.append("\n".join([f"Columns of {name}, in order:", *listed]))
+    if facts["declared"]:
+        declared = [{"column": name, "declared": text} for name, text in facts["declared"].items()]
+        parts.append(as_table(declared, {"column": "Column of the table", "declared": "Declared"}))
     return "\n\n".join(parts)

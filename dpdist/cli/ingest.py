@@ -60,13 +60,15 @@ class _Range(click.ParamType):
 
 
 class _Missing(click.ParamType):
-    name = "column=keep"
+    name = "column=what"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        column, _, what = str(value).rpartition("=")
-        if not (column and what):
-            self.fail(f"{value!r} is not of the form COLUMN=keep", param, ctx)
-        return column, what
+        column, _, stands_for = str(value).rpartition("=")
+        if not (column and stands_for):
+            self.fail(
+                f"{value!r} is not of the form COLUMN=keep, COLUMN=indicator, COLUMN=level or COLUMN=VALUE", param, ctx
+            )
+        return column, stands_for
 
 
 class _Separator(click.ParamType):
@@ -109,14 +111,21 @@ def _once(what: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     "ranges",
     type=_Range(),
     multiple=True,
-    help="Public bounds of a feature or of the label, mapped to -1 and 1; values are not clipped. Repeatable.",
+    help="Public bounds of a feature or of the label, mapped to -1 and 1. Repeatable.",
+)
+@click.option(
+    "--clip/--no-clip",
+    default=True,
+    show_default=True,
+    help="Move values outside of their range to its nearer end.",
 )
 @click.option(
     "--missing",
     type=_Missing(),
     multiple=True,
-    help="What becomes of empty cells of a feature, which are no fault then: keep, as values that only estimators made "
-    "for missing cells accept. Repeatable.",
+    help="What an empty cell of a feature stands for: indicator (of numbers) and level (of categories) add a column "
+    "that says so; a number or a level takes its place; keep leaves it empty, which only estimators made for missing "
+    "cells accept. Repeatable.",
 )
 @click.option("--unit", help="Column that names whose row it is (patient, household); it is not written.")
 @click.option(
@@ -172,7 +181,7 @@ def command(
     dest: str,
     levels: Sequence[tuple[str, Any]],
     ranges: Sequence[tuple[str, Any]],
-    missing: Sequence[tuple[str, str]],
+    missing: Sequence[tuple[str, Any]],
     format_: Any,
     quiet: bool,
     json_: bool,
@@ -192,9 +201,12 @@ def command(
     counts that depend on them. Keep its output to yourself. Levels, ranges, the bound of --max-rows and the choice of
     --on-bad become public: choose them without looking at the data, from what the columns mean, or answer for it.
 
-    With --missing COLUMN=keep, cells of that feature may be empty: they stay in DEST as NaN, which its description
-    says, and every estimator but those for missing cells refuses it. Declare columns by what they are, not by whether a
-    cell is empty: the declaration is public.
+    Empty cells need no row to be left out: "--missing income=indicator" keeps the row, puts the middle of the range in
+    the place of the number, and adds the column "income is missing"; "--missing town=level" does so for a category,
+    whose levels are all 0 then; "--missing children=0" and "--missing town=other" put a value there. With "--missing
+    income=keep" the cells stay empty in DEST (NaN), which its description says, and every estimator but those for
+    missing cells refuses it. Rows without a label teach nothing, so the label has no such choice. Declare columns by
+    what they are, not by whether a cell is empty: the declaration is public.
 
     A row is bad if a value it needs is missing, NaN, infinite, no number, not UTF-8 or not one of the levels, or if its
     line has too few or too many values, or (sparse lines) indices that do not ascend from 1 to --features. By default
@@ -225,6 +237,8 @@ def command(
           --label-levels no,yes --unit patient --max-rows 5
       dpdist ingest export/ sales.zarr --format parquet --features price,amount
       dpdist ingest arrays.npz arrays.zarr --compression zstd
+      dpdist ingest people.csv people.zarr --features age,income --levels town=A,B \\
+          --range age=0:100 --range income=0:200000 --missing income=indicator --missing town=level
       dpdist ingest covtype.libsvm covtype.zarr --features 54 --range 1=0:1
     """
     from dpdist.data.ingestion import ingest

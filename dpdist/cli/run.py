@@ -89,7 +89,8 @@ def command(
         raise
     except (KeyboardInterrupt, DpdistError) as error:
         for note in interruption.notes(loaded, shlex.join([*again, "--resume"])):
-            error.add_note(note)
+            if note not in str(error):  # a refusal has said that nothing was charged
+                error.add_note(note)
         raise
     deliver(as_json(record) if json_ else summary(record, loaded.output))
 

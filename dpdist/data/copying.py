@@ -339,15 +339,25 @@ def _ahead(tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
             yield waiting.popleft().result()
 
 
+_HINTS = {
+    "is not a number": "A column of words needs its levels: --levels COLUMN=a,b,c for a feature, --label-levels a,b "
+    "for the label ('dpdist levels SOURCE COLUMN' proposes them).",
+    "is missing": "What an empty cell stands for can be declared: --missing COLUMN=indicator (numbers), level "
+    "(categories), or the value that takes its place.",
+}
+
+
 def _bad_rows(batch: Batch, bad: np.ndarray, before: int) -> DataError:
     found = np.flatnonzero(bad)
     lines = [f"  {batch.location(row, before)}: {batch.rows.blame(row)}" for row in found[:_SHOWN_ROWS]]
     if len(found) > _SHOWN_ROWS:
         lines.append("  and more")
+    reasons = {text for mask, text in batch.rows.problems if mask.any()}
+    hints = [hint for reason, hint in _HINTS.items() if any(text.endswith(reason) for text in reasons)]
     return DataError(
         f"bad rows; nothing was written:\n{chr(10).join(lines)}\n"
         "Repair them, or say what to do with such rows: --on-bad drop leaves them out, --on-bad zero keeps their "
-        "places as null rows (on_bad=)"
+        f"places as null rows (on_bad=). {' '.join(hints)}".rstrip()
     )
 
 

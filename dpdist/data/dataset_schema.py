@@ -16,6 +16,7 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
+from dpdist.data.encoding import Encoding
 from dpdist.data.units import Units
 from dpdist.errors import DataError
 from dpdist.privacy.budget import check_account
@@ -119,6 +120,8 @@ class Schema:
     missing : tuple of str
         Columns in which an empty cell (NaN) is part of a record and not a fault; where nobody named columns, their
         numbers. A row of such a dataset that is null has an infinite cell.
+    encoding : Encoding, optional
+        How the columns of a table became those of ``X`` and ``y``, where `dpdist.data.ingestion` wrote them.
     """
 
     id: str
@@ -133,6 +136,7 @@ class Schema:
     edition: str | None = None
     account: str | None = None
     missing: tuple[str, ...] = ()
+    encoding: Encoding | None = None
 
     def __post_init__(self) -> None:
         if not self.arrays:
@@ -210,6 +214,7 @@ class Schema:
             self,
             arrays={new: self.arrays[old] for new, old in names.items()},
             columns={new: self.columns[old] for new, old in names.items() if old in self.columns},
+            encoding=self.encoding if names.get("X") == "X" and names.get("y", "y") == "y" else None,
         )
 
     def to_attributes(self) -> dict[str, Any]:
@@ -229,6 +234,7 @@ class Schema:
             "edition": self.edition,
             "account": self.account,
             **({"missing": list(self.missing)} if self.missing else {}),
+            "encoding": None if self.encoding is None else self.encoding.to_attributes(),
         }
 
     @classmethod
@@ -263,6 +269,7 @@ class Schema:
                 edition=stored.get("edition"),
                 account=stored.get("account"),
                 missing=tuple(stored.get("missing", ())),
+                encoding=Encoding.from_attributes(stored["encoding"]) if stored.get("encoding") else None,
             )
         except (KeyError, TypeError, AttributeError) as error:
             problem = type(error).__name__

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dpdist.data.copying import Ingested, Ingestion, Progress, already_there, state_path
 from dpdist.data.dataset_schema import ArraySpec, RowOrder, Schema, new_id
+from dpdist.data.encoding import Encoding
 from dpdist.data.growing import kind_of
 from dpdist.data.ingestion_spec import FeatureType, IngestionSpec, LabelType, OnBad
 from dpdist.data.opening import Format, open_source
@@ -33,9 +34,10 @@ def ingest(
     label_levels: Sequence[str] = (),
     levels: Mapping[str, Sequence[str]] | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
+    clip: bool = True,
+    missing: Mapping[str, str] | None = None,
     unit: str | None = None,
     max_rows: int | None = None,
-    missing: Mapping[str, str] | None = None,
     on_bad: OnBad = "stop",
     dtype: FeatureType = "float64",
     format: Format | None = None,
@@ -70,7 +72,7 @@ def ingest(
         Parquet files by a shell pattern, or a directory of Parquet files.
     dest : path
         A directory that does not exist yet. ``dest`` + ``.ingesting`` beside it remembers how far it is.
-    features, label, label_type, label_levels, levels, ranges, unit, max_rows, missing, dtype
+    features, label, label_type, label_levels, levels, ranges, clip, missing, unit, max_rows, dtype
         See `dpdist.data.ingestion_spec.IngestionSpec`. Nothing of it should be chosen by looking at the data, except by
         the curator.
     on_bad : {"stop", "drop", "zero"}
@@ -115,9 +117,10 @@ def ingest(
         label_levels=tuple(label_levels),
         levels={name: tuple(allowed) for name, allowed in (levels or {}).items()},
         ranges={name: (float(low), float(high)) for name, (low, high) in (ranges or {}).items()},
+        clip=clip,
+        missing={name: str(stands_for) for name, stands_for in (missing or {}).items()},
         unit=unit,
         max_rows=max_rows,
-        missing=dict(missing or {}),
         on_bad=on_bad,
         dtype=dtype,
     )
@@ -148,6 +151,7 @@ def ingest(
         columns=columns,
         account=account,
         missing=kept_columns(reader),
+        encoding=Encoding.of(reader.layout) if reader.named or spec.ranges else None,
     )
     # part of what was asked for: rows that are put aside stay in their range, and another version may cut others
     buckets = OwnerBuckets.of(schema.id, reader.stored_bytes)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
@@ -15,9 +15,8 @@ from dpdist.errors import DataError, MissingBound, did_you_mean
 OnBad = Literal["stop", "drop", "zero"]
 LabelType = Literal["float", "str"]
 FeatureType = Literal["float64", "float32"]
-KEEP = "keep"
-MISSING = (KEEP,)
-"""What can be made of the missing cells of a column."""
+KEEP, LEVEL, INDICATOR = "keep", "level", "indicator"
+"""What can be made of an empty cell of a feature, where no value takes its place."""
 _SHOWN_NAMES = 20
 
 
@@ -39,11 +38,15 @@ class IngestionSpec:
         Allowed values of a categorical column, which becomes one 0/1 column ``name=level`` for each.
     ranges : mapping of str to (float, float)
         Public bounds ``(lo, hi)`` of a column, mapped to ``2 (v - lo) / (hi - lo) - 1``, that is to [-1, 1].
+    clip : bool
+        Whether values outside of their range are moved to its nearer end; else they leave [-1, 1].
+    missing : mapping of str to str
+        What an empty cell of a feature stands for: ``"indicator"`` (numbers: the middle of the range, or 0) and
+        ``"level"`` (categories: none of the levels) add a column ``name is missing`` of 0 and 1; ``"keep"`` keeps it as
+        NaN, which the schema of the dataset then says (`dpdist.data.dataset_schema.Schema.missing`); anything else is
+        the number, or the level, that takes its place.
     unit, max_rows : str, int
         The column that names the owner of a row, and how many rows each owner has in what is written.
-    missing : mapping of str to str
-        What is made of the missing cells of a column, where a row that misses it is not bad: ``"keep"`` keeps them as
-        NaN, which the schema of the dataset then says (`dpdist.data.dataset_schema.Schema.missing`).
     on_bad : {"stop", "drop", "zero"}
     dtype : {"float64", "float32"}
         Of ``X``.
@@ -55,9 +58,10 @@ class IngestionSpec:
     label_levels: tuple[str, ...] = ()
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    clip: bool = True
+    missing: Mapping[str, str] = field(default_factory=dict)
     unit: str | None = None
     max_rows: int | None = None
-    missing: Mapping[str, str] = field(default_factory=dict)
     on_bad: OnBad = "stop"
     dtype: FeatureType = "float64"
 
@@ -75,11 +79,6 @@ class IngestionSpec:
         for name, (low, high) in self.ranges.items():
             if not (low < high and math.isfinite(low) and math.isfinite(high - low)):
                 raise DataError(f"the range of {name!r} must be two finite numbers lo < hi, got {low}:{high}")
-        for name, what in self.missing.items():
-            if what not in MISSING:
-                raise DataError(
-                    f"missing cells of {name!r} can be treated as one of {', '.join(MISSING)}, got {what!r}"
-                )
         if self.label is None and self.label_levels:
             raise DataError("levels of the label were given, but no label; name its column with --label")
         if self.unit is not None and self.max_rows is None:
@@ -100,6 +99,7 @@ class IngestionSpec:
         numbers: list[tuple[str, int]] = []
         categories: list[tuple[str, int, tuple[str, ...]]] = []
         names: list[str] = []
+        indicators: dict[str, int] = {}
         wanted = [name for pattern in self.features for name in self._expand(pattern, available, where)]
         for name in [*wanted, *(name for name in self.levels if name not in wanted)]:
             _check_column(name, available, where)
@@ -109,7 +109,10 @@ class IngestionSpec:
             else:
                 numbers.append((name, len(names)))
                 names.append(name)
-        layout = Layout(self, tuple(names), tuple(numbers), tuple(categories), self.label)
+            if self.missing.get(name) in (LEVEL, INDICATOR):
+                indicators[name] = len(names)
+                names.append(f"{name} is missing")
+        layout = Layout(self, tuple(names), tuple(numbers), tuple(categories), self.label, indicators)
         for owner in (self.label, self.unit):
             if owner is not None:
                 _check_column(owner, available, where)
@@ -132,8 +135,9 @@ class IngestionSpec:
 
     def array_layout(self, width: int, names: tuple[str, ...], label: str | None) -> Layout:
         """Columns of an array source: by their names where it has any, else by their numbers 0, 1, ..."""
-        if self.levels:
-            raise DataError("--levels is for tables (CSV, Parquet); an array holds numbers already")
+        if self.levels or set(self.missing.values()) - {KEEP}:
+            option = "--levels" if self.levels else "--missing COLUMN=level, indicator or a value"
+            raise DataError(f"{option} is for tables (CSV, Parquet); an array holds numbers already")
         columns = names or tuple(map(str, range(width)))
         layout = Layout(self, columns, tuple((name, j) for j, name in enumerate(columns)), (), label)
         layout.check_ranges()
@@ -149,12 +153,31 @@ class IngestionSpec:
             "label_levels": list(self.label_levels),
             "levels": {name: list(levels) for name, levels in self.levels.items()},
             "ranges": {name: list(bounds) for name, bounds in self.ranges.items()},
+            "clip": self.clip,
+            "missing": dict(self.missing),
             "unit": self.unit,
             "max_rows": self.max_rows,
             "on_bad": self.on_bad,
             "dtype": self.dtype,
-            **({"missing": dict(self.missing)} if self.missing else {}),
         }
+
+    @classmethod
+    def from_attributes(cls, stored: Mapping[str, Any]) -> Self:
+        """Read back what `to_attributes` wrote."""
+        return cls(
+            features=tuple(stored["features"]),
+            label=stored["label"],
+            label_type=stored["label_type"],
+            label_levels=tuple(stored["label_levels"]),
+            levels={name: tuple(levels) for name, levels in stored["levels"].items()},
+            ranges={name: (float(low), float(high)) for name, (low, high) in stored["ranges"].items()},
+            clip=bool(stored["clip"]),
+            missing=dict(stored["missing"]),
+            unit=stored["unit"],
+            max_rows=stored["max_rows"],
+            on_bad=stored["on_bad"],
+            dtype=stored["dtype"],
+        )
 
 
 @dataclass(frozen=True)
@@ -168,6 +191,8 @@ class Layout:
     numbers : tuple of (name, column of X)
     categories : tuple of (name, first column of X, levels)
     label : str or None
+    indicators : mapping of str to int
+        The column of X that says whether a cell was empty.
     """
 
     spec: IngestionSpec
@@ -175,6 +200,13 @@ class Layout:
     numbers: tuple[tuple[str, int], ...]
     categories: tuple[tuple[str, int, tuple[str, ...]], ...]
     label: str | None
+    indicators: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of the table, in the order in which they stand in ``X``."""
+        places = [*self.numbers, *((name, first) for name, first, _ in self.categories)]
+        return tuple(name for name, _ in sorted(places, key=lambda place: place[1]))
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -207,16 +239,6 @@ class Layout:
             kinds[self.spec.unit] = "text"
         return kinds
 
-    def check_missing(self) -> None:
-        """Refuse missing cells of a column that is not a number of ``X``."""
-        for name in self.spec.missing:
-            scalable = [name for name, _ in self.numbers]
-            if name not in scalable:
-                raise DataError(
-                    f"missing cells of {name!r} cannot be kept, which is no numeric feature{near(name, scalable)}: a "
-                    "label or an owner has to be there, and a level of its own says that a category is not"
-                )
-
     def check_ranges(self) -> None:
         """Refuse a range of a column that is not a number in the output."""
         scalable = [name for name, _ in self.numbers]
@@ -226,6 +248,44 @@ class Layout:
             if name not in scalable:
                 hint = near(name, scalable)
                 raise DataError(f"a range was given for {name!r}, which is no numeric feature or label{hint}")
+
+    def filled(self, name: str) -> float | None:
+        """The number that takes the place of an empty cell of a numeric feature, in the units of the table."""
+        stands_for = self.spec.missing.get(name)
+        if stands_for in (None, KEEP):
+            return None
+        if stands_for != INDICATOR:
+            return float(str(stands_for))
+        low, high = self.spec.ranges.get(name, (0.0, 0.0))
+        return (low + high) / 2
+
+    def check_missing(self) -> None:
+        """Refuse what an empty cell can't stand for."""
+        levels = {name: allowed for name, _, allowed in self.categories}
+        numeric = [name for name, _ in self.numbers]
+        for name, stands_for in self.spec.missing.items():
+            if name not in levels and name not in numeric:
+                raise DataError(
+                    f"missing cells of {name!r} cannot be kept, which is no feature{near(name, [*numeric, *levels])}: a "
+                    "label or an owner has to be there; of rows without one say --on-bad drop or zero"
+                )
+            if name in levels and stands_for not in (LEVEL, INDICATOR, *levels[name]):
+                raise DataError(
+                    f"--missing {name}={stands_for}: expected level (a level of its own for empty cells), or one of "
+                    f"the declared levels {', '.join(levels[name])}"
+                )
+            if name in numeric and stands_for not in (KEEP, INDICATOR) and not _is_number(stands_for):
+                raise DataError(
+                    f"--missing {name}={stands_for}: expected indicator (a column of its own for empty cells, which "
+                    "become the middle of the range), keep, or a number that takes their place"
+                )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _check_column(name: str, available: Sequence[str], where: str) -> None:

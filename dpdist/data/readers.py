@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dpdist.data.ingestion_spec import IngestionSpec, Layout
-from dpdist.data.rows import Rows, table_rows
+from dpdist.data.rows import Rows, as_kind, table_rows
 from dpdist.data.sources import TARGET_BYTES
 from dpdist.errors import DataError
 
@@ -150,15 +149,7 @@ class ParquetReader(TableReader):
         return Batch(table_rows(self._typed(batch), self.layout, []), position, name, bytes_done)
 
     def _typed(self, batch: pa.RecordBatch) -> pa.Table:
-        columns = {}
-        for name, kind in self.layout.kinds.items():
-            column = batch.column(name)
-            if pa.types.is_dictionary(column.type):
-                column = column.dictionary_decode()
-            if kind == "text" and pa.types.is_floating(column.type):
-                column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
-            columns[name] = column.cast(pa.float64() if kind == "number" else pa.string(), safe=False)
-        return pa.table(columns)
+        return pa.table({name: as_kind(batch.column(name), kind) for name, kind in self.layout.kinds.items()})
 
 
 def _open_parquet(path: Path) -> pq.ParquetFile:

@@ -16,6 +16,8 @@ from dpdist.data.ingestion_spec import Layout
 
 Mask = NDArray[np.bool_]
 Problem = tuple[Mask, str]
+_UNKNOWN, _ABSENT = -1, -2
+"""In place of the number of a level: none that was declared; an empty cell, which a column of its own tells."""
 _PIECE = 8192
 """Rows that are interleaved at a time: a piece of X stays in the cache while its columns are filled one by one."""
 
@@ -84,11 +86,22 @@ def table_rows(table: pa.Table, layout: Layout, problems: list[Problem]) -> Rows
         for piece in table.select([name for name, _ in layout.numbers]).to_batches(max_chunksize=_PIECE):
             out = rows.X[start : start + piece.num_rows]
             for (name, column), values in zip(layout.numbers, piece.columns, strict=True):
-                out[:, column] = _scaled(values.to_numpy(zero_copy_only=False), layout.spec.ranges.get(name))
+                found, instead = values.to_numpy(zero_copy_only=False), layout.filled(name)
+                if instead is not None:
+                    gone = np.isnan(found)
+                    found = np.where(gone, instead, found)
+                    if name in layout.indicators:
+                        out[:, layout.indicators[name]] = gone
+                out[:, column] = _scaled(found, name, layout)
             start += piece.num_rows
     for name, first, levels in layout.categories:
         codes = _codes(table.column(name), levels)
         rows.X[:, first : first + len(levels)] = 0.0
+        if (stands_for := layout.spec.missing.get(name)) is not None:
+            gone = _missing(table.column(name)) & (codes < 0)
+            if name in layout.indicators:
+                rows.X[:, layout.indicators[name]] = gone
+            codes[gone] = _ABSENT if name in layout.indicators else levels.index(stands_for)
         known = np.flatnonzero(codes >= 0)
         rows.X[known, first + codes[known]] = 1.0
         _check_levels(rows, table.column(name), codes, name)
@@ -101,9 +114,9 @@ def table_rows(table: pa.Table, layout: Layout, problems: list[Problem]) -> Rows
             else:
                 rows._add(_missing(values), f"{layout.label} is missing")
         else:
-            rows.y = _scaled(values.to_numpy(), layout.spec.ranges.get(layout.label))
+            rows.y = _scaled(values.to_numpy(), layout.label, layout)
     for name in layout.kinds:
-        if layout.kinds[name] == "number" and name not in layout.kept and table.column(name).null_count:
+        if layout.kinds[name] == "number" and table.column(name).null_count and name not in layout.spec.missing:
             rows._add(_mask(pc.is_null(table.column(name))), f"{name} is missing")
     if layout.spec.unit is not None:
         rows.unit, absent = _units(table.column(layout.spec.unit).combine_chunks())
@@ -119,7 +132,7 @@ def array_rows(arrays: Mapping[str, NDArray[Any]], layout: Layout) -> Rows:
         if layout.spec.ranges:
             X = X.astype(np.float64)
             for name, column in layout.numbers:
-                X[:, column] = _scaled(X[:, column], layout.spec.ranges.get(name))
+                X[:, column] = _scaled(X[:, column], name, layout)
         rows = Rows(np.array(X, layout.spec.dtype, order="C"), None, None, null=null_of(layout))
     if "y" in arrays and layout.label is not None:
         y = arrays["y"]
@@ -131,7 +144,7 @@ def array_rows(arrays: Mapping[str, NDArray[Any]], layout: Layout) -> Rows:
             else:
                 rows._add(_missing(values), f"{layout.label} is missing")
         else:
-            rows.y = _scaled(y.astype(np.float64), layout.spec.ranges.get(layout.label))
+            rows.y = _scaled(y.astype(np.float64), layout.label, layout)
     if "unit" in arrays and layout.spec.unit is not None:
         unit = arrays["unit"]
         values = pa.array(unit.astype(object) if unit.dtype.kind in "UT" else unit, from_pandas=True)
@@ -146,23 +159,33 @@ def null_of(layout: Layout) -> float:
     return np.inf if layout.kept else np.nan
 
 
-def _scaled(values: NDArray[Any], bounds: tuple[float, float] | None) -> NDArray[Any]:
-    """``2 (v - lo) / (hi - lo) - 1``, which is exactly -1 and 1 at the bounds."""
-    if bounds is None:
+def as_kind(column: Any, kind: str) -> Any:
+    """An Arrow column as float64 ("number") or as strings ("text"), of which a NaN is missing."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if kind == "text" and pa.types.is_floating(column.type):
+        column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+    return column.cast(pa.float64() if kind == "number" else pa.string(), safe=False)
+
+
+def _scaled(values: NDArray[Any], name: str, layout: Layout) -> NDArray[Any]:
+    """``2 (v - lo) / (hi - lo) - 1``, which is exactly -1 and 1 at the bounds; what is infinite stays so, and bad."""
+    if name not in layout.spec.ranges:
         return values
-    low, high = bounds
-    return 2.0 * (values - low) / (high - low) - 1.0
+    low, high = layout.spec.ranges[name]
+    scaled = 2.0 * (values - low) / (high - low) - 1.0
+    return np.where(np.isfinite(values), np.clip(scaled, -1.0, 1.0), scaled) if layout.spec.clip else scaled
 
 
 def _codes(values: pa.ChunkedArray, levels: tuple[str, ...]) -> NDArray[np.int64]:
     found = pc.index_in(values, value_set=pa.array(levels, pa.string()))
-    return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int64)
+    return np.array(pc.fill_null(found, _UNKNOWN).to_numpy(), dtype=np.int64)
 
 
 def _check_levels(rows: Rows, values: pa.ChunkedArray, codes: NDArray[np.int64], name: str) -> None:
-    unknown = codes < 0
+    unknown = codes == _UNKNOWN
     if unknown.any():
-        rows._add(_missing(values), f"{name} is missing")
+        rows._add(_missing(values) & unknown, f"{name} is missing")
         rows._add(unknown, f"{name} is not one of the declared levels")
 
 

@@ -41,7 +41,7 @@ from dpdist.engine.query import Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.shards import Prepare, Round, ShardPlan, kept_row_bytes
 from dpdist.engine.workers import Workers, connect
-from dpdist.errors import BudgetError
+from dpdist.errors import BudgetError, LedgerError
 from dpdist.identity import tag_of, text
 from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.charge import Charge
@@ -143,6 +143,8 @@ class Coordinator:
         self.simulation = random_state is not None
         self.releases: list[Release] = []
         self._arrays = arrays
+        if not isinstance(ledger, Ledger | None):
+            raise LedgerError(f"ledger takes a Ledger object, such as Ledger('ledger.sqlite'), got {ledger!r}")
         self._owned = ledger is None
         self._ledger = ledger or Ledger(":memory:" if dataset.anonymous else None)
         account = (self._ledger.pays_for_unnamed if dataset.anonymous else None) or dataset.account

@@ -26,8 +26,10 @@ from dpdist.estimators.choices import ChoosesObjects
 from dpdist.estimators.computation import computation_of
 from dpdist.estimators.inference import Inference, Inferred
 from dpdist.estimators.inputs import as_dataset
+from dpdist.estimators.original_units import OriginalUnits, original_units
 from dpdist.estimators.outlook import Outlook, outlook, outlook_of_range, somebody_asks
 from dpdist.estimators.parameters import check_count
+from dpdist.estimators.predicting import BlockByBlock
 from dpdist.estimators.representation import ReadableFit
 from dpdist.estimators.row_maps import features, targets
 from dpdist.estimators.unread import refuse_unread
@@ -42,7 +44,7 @@ SHOWN_COLUMNS = 20
 
 
 @dataclass(eq=False, repr=False)
-class Estimator(Noted, ChoosesObjects, Inference, ReadableFit):
+class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
     """An estimator that owns the run of a `dpdist.engine.coordinator.Coordinator`.
 
     Parameters
@@ -84,7 +86,7 @@ class Estimator(Noted, ChoosesObjects, Inference, ReadableFit):
     """Whether a cell that nobody saw (NaN) is part of a record, rather than a fault of it."""
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit to arrays (``fit(X, y)``) or to a stored dataset (``fit(dataset)``)."""
+        """Fit to arrays or frames (``fit(X, y)``) or to a stored dataset (``fit(dataset)``, ``fit("rows.zarr")``)."""
         return self._fit(X, y)
 
     def plan(self, n_rows: int, n_features: int, units: Units = ROWS) -> Plan:
@@ -145,6 +147,10 @@ class Estimator(Noted, ChoosesObjects, Inference, ReadableFit):
         if self.labelled:
             return labelled_rows(n_rows, n_features, self._extreme_labels())
         return opposite_rows(n_rows, n_features)
+
+    def original_units(self) -> OriginalUnits:
+        """The coefficients of a linear model in the units of the table, with intervals: of one that was ingested."""
+        return original_units(self)
 
     # -- what a family of methods says of itself --------------------------------------------------------------------
 
@@ -245,7 +251,7 @@ class Estimator(Noted, ChoosesObjects, Inference, ReadableFit):
         method = self._method(dataset.n_rows, self.n_features_in_, dataset.schema.units, **beside)
         if somebody_asks():
             self._warn(method)
-        self._feature_columns = dataset.schema.columns.get("X", ())
+        self._feature_columns, self._encoding = dataset.schema.columns.get("X", ()), dataset.schema.encoding
         with self._run(dataset, arrays, method) as oracle:
             fitted = method.solve(oracle)
         self._finish(method, fitted)

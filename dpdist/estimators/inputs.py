@@ -7,6 +7,8 @@ array=[...]").
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,15 +19,20 @@ from sklearn.utils.validation import validate_data
 from dpdist.data import Dataset
 from dpdist.errors import DataError, warn_caller
 
+_NUMBERS = (bool, int, float, np.bool_, np.number)
+
 
 def as_dataset(estimator: Any, X: Any, y: Any = None, *, labels: bool = True) -> Dataset:
     """``fit(dataset)`` or ``fit(X, y)`` on NumPy, Dask, pandas or array-likes; sets ``n_features_in_``.
 
-    Without ``labels`` it is ``fit(dataset)`` or ``fit(X)``, and y is ignored, as scikit-learn does it.
+    A path or an address is that of a stored dataset. Without ``labels`` it is ``fit(dataset)`` or ``fit(X)``, and y is
+    ignored, as scikit-learn does it.
 
     Values are not looked at: a NaN is not refused but becomes a null row in the map stage, because an exception that
     depends on one row's value would tell something about it.
     """
+    X = opened(X)
+    names: Sequence[str] = ()
     if isinstance(X, Dataset):
         if labels and y is not None:
             raise DataError("fit(dataset) takes the labels from the dataset's array 'y'; call it without y")
@@ -36,6 +43,7 @@ def as_dataset(estimator: Any, X: Any, y: Any = None, *, labels: bool = True) ->
                 "name them with dataset.select(X=..., y=...)"
             )
         dataset = X
+        names = dataset.schema.columns.get("X", ())
         estimator._check_units(dataset.schema.units)
     else:
         if labels and y is None:
@@ -43,8 +51,10 @@ def as_dataset(estimator: Any, X: Any, y: Any = None, *, labels: bool = True) ->
                 f"{type(estimator).__name__} requires y to be passed, but the target y is None: call fit(X, y) with "
                 "one label per row, or fit(dataset)"
             )
+        if _is_dask(X) and hasattr(X, "columns"):
+            names = tuple(X.columns)
         X = _feature_array(X)
-        columns = {"y": _label_array(y)} if labels else {}
+        columns = {"y": _label_array(y, getattr(estimator, "classes", None))} if labels else {}
         if not _is_dask(X):
             X = validate_data(estimator, X, ensure_all_finite=False, dtype="numeric", order="C")
         dataset = Dataset.from_arrays(X=X, **columns)
@@ -57,7 +67,22 @@ def as_dataset(estimator: Any, X: Any, y: Any = None, *, labels: bool = True) ->
         estimator.n_features_in_ = shape[1]
         if hasattr(estimator, "feature_names_in_"):  # of an earlier fit to a frame
             del estimator.feature_names_in_
+        if names and len(set(names)) == len(names) and all(isinstance(name, str) for name in names):
+            estimator.feature_names_in_ = np.array(names, dtype=object)
     return dataset
+
+
+def opened(X: Any) -> Any:
+    """The dataset at a path or an address; anything else as it is."""
+    if not isinstance(X, str | os.PathLike):
+        return X
+    place = os.fspath(X)
+    if os.path.isfile(os.path.expanduser(place)) and not place.endswith(".zip"):
+        raise DataError(
+            f"{place} is a file, and a fit takes a stored dataset: 'dpdist ingest {place} DEST --features ...' makes "
+            "one, and asks for what is public about it; or read the file and pass its rows, fit(X, y)"
+        )
+    return Dataset.open(place)
 
 
 def check_public_rows(rows: NDArray[Any], n_features: int) -> None:
@@ -68,8 +93,9 @@ def check_public_rows(rows: NDArray[Any], n_features: int) -> None:
 
 def _feature_array(X: Any) -> Any:
     """``X`` itself if its dtype and dimensions will do; an array of it if it has no dtype."""
+    refuse_sparse(X, "X")
     X = _with_dtype(X, "X")
-    if _is_dask(X):
+    if _is_dask(X) and not hasattr(X, "dtypes"):
         return X
     dtypes = list(X.dtypes) if hasattr(X, "dtypes") else [X.dtype]
     for dtype in dtypes:
@@ -79,19 +105,30 @@ def _feature_array(X: Any) -> Any:
         if kind not in "biuf":
             shown = "str" if kind in "US" else dtype  # how wide strings are is not for telling
             raise DataError(
-                f"X has {shown} dtype: convert it to numbers first (for example X.astype(float)); a conversion here "
-                "could fail on one row's value and tell it"
+                f"X has {shown} dtype{_columns_of(X, dtype)}: convert it to numbers first (for example "
+                "X.astype(float)); a conversion here could fail on one row's value and tell it. A column of words "
+                "needs its levels, which are public: dpdist ingest --levels COLUMN=a,b,c makes a column of 0 and 1 "
+                "of each"
             )
+    if _is_dask(X):  # how many rows it has is public, or is not shown
+        return X.astype(np.float32 if set(map(str, dtypes)) == {"float32"} else np.float64).to_dask_array(lengths=True)
     if len(X.shape) != 2:
         raise _not_two_dimensional(X.shape)
     return X
 
 
-def _label_array(y: Any) -> Any:
-    """One label per row as a NumPy or Dask array, missing ones (of pandas) as NaN."""
+def _label_array(y: Any, classes: Sequence[Any] | None = None) -> Any:
+    """One label per row as a NumPy or Dask array, missing ones (of pandas) as NaN.
+
+    Labels that are Python objects or categories become the declared classes that they are equal to; what is none of
+    them becomes a missing label. That cannot fail, whatever they are.
+    """
+    refuse_sparse(y, "y")
     y = _with_dtype(y, "y")
     if _is_dask(y):
-        return y
+        return _dask_labels(y, classes)
+    if hasattr(y, "iloc") and y.ndim == 2 and len(y.columns) == 1:  # a frame of one column
+        y = y.iloc[:, 0]
     dtype = getattr(y, "dtype", None)
     if not isinstance(dtype, np.dtype | None) and hasattr(y, "to_numpy"):
         # numpy.asarray would choose a dtype by whether a label is missing
@@ -99,18 +136,93 @@ def _label_array(y: Any) -> Any:
             y = y.to_numpy(dtype=object, na_value=np.nan).astype(np.dtypes.StringDType(na_object=np.nan))
         elif dtype.kind in "biuf":
             y = y.to_numpy(dtype=np.float64, na_value=np.nan)
+        else:
+            y = np.asarray(y, dtype=object)
     y = np.asarray(y)
     if y.dtype == object:
-        raise DataError(
-            "y has object dtype: convert it to numbers or strings first (for example y.astype(str)); a conversion "
-            "here could fail on one row's value and tell it"
-        )
+        _check_comparable(classes)
+        assert classes is not None
+        y = declared_labels(y.ravel(), classes).reshape(y.shape)
     if y.ndim == 2 and y.shape[1] == 1:
         warn_caller("A column-vector y was passed when a 1d array was expected: pass y.ravel()", DataConversionWarning)
         return y[:, 0]
     if y.ndim != 1:
         raise DataError(f"y should be a 1d array, one label per row, got shape {y.shape}")
     return y
+
+
+def _check_comparable(classes: Sequence[Any] | None) -> None:
+    """Refuse labels of any type where no classes of one type say which they are."""
+    if classes is None:
+        raise DataError(
+            "y has object dtype, so its values may be of any type: convert it to numbers first, for example with "
+            "pandas.to_numeric(y, errors='coerce'), or, where the losses are for two classes, use a classifier with "
+            "classes=[...]; a conversion here could fail on one row's value and tell it"
+        )
+    if not of_one_kind(classes):
+        raise DataError(
+            f"y has object dtype, and the declared classes={list(classes)!r} are texts and others: declare texts only, "
+            "or numbers only, and convert y to them"
+        )
+
+
+def of_one_kind(classes: Sequence[Any] | None) -> bool:
+    """Whether they are texts only, or numbers only."""
+    return bool(classes) and any(all(isinstance(label, kind) for label in classes or ()) for kind in (str, _NUMBERS))
+
+
+def declared_labels(labels: NDArray[Any], classes: Sequence[Any]) -> NDArray[Any]:
+    """Labels of any types as texts or numbers; those that are none of the classes are missing.
+
+    Examples
+    --------
+    >>> declared_labels(np.array(["yes", None, 3, "maybe"], dtype=object), ["no", "yes"]).tolist()
+    ['yes', nan, nan, nan]
+    >>> declared_labels(np.array([1, True, 0.0, "1", [2]], dtype=object), [0, 1]).tolist()
+    [1.0, 1.0, 0.0, nan, nan]
+    """
+    kinds: tuple[type, ...] = (str,) if isinstance(classes[0], str) else _NUMBERS
+    known = set(classes)
+    found = [label if isinstance(label, kinds) and label in known else np.nan for label in labels.tolist()]
+    if kinds == (str,):
+        return np.array(found, dtype=np.dtypes.StringDType(na_object=np.nan))
+    return np.array(found, dtype=np.float64)
+
+
+def _dask_labels(y: Any, classes: Sequence[Any] | None) -> Any:
+    """A Dask array of labels, of a Dask array, series or frame of one column; computed where the rows are read."""
+    if hasattr(y, "to_dask_array"):
+        if y.ndim == 2 and len(y.columns) == 1:
+            y = y[y.columns[0]]
+        kind = getattr(getattr(y, "dtype", None), "kind", "O")
+        y = (y.astype(np.float64) if kind in "biuf" else y.astype(object)).to_dask_array(lengths=True)
+    if y.dtype != object:
+        return y
+    _check_comparable(classes)
+    assert classes is not None
+    textual = isinstance(classes[0], str)
+    dtype = np.dtypes.StringDType(na_object=np.nan) if textual else np.dtype(np.float64)
+    return y.map_blocks(declared_labels, classes=tuple(classes), dtype=dtype, meta=np.empty(0, dtype))
+
+
+def _columns_of(X: Any, dtype: Any) -> str:
+    """Which columns of a frame have that dtype, for a message."""
+    if not hasattr(X, "columns"):
+        return ""
+    names = [repr(name) for name, own in zip(X.columns, X.dtypes, strict=True) if own == dtype]
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f" in the column{'s' * (len(names) > 1)} {', '.join(names[:5])}{more}"
+
+
+def refuse_sparse(values: Any, name: str) -> None:
+    """Say what to do with a sparse matrix."""
+    if hasattr(values, "tocsr") or hasattr(values, "todense"):
+        raise DataError(
+            f"{name} is a sparse matrix ({type(values).__name__}), and dense rows are needed: private sums have noise "
+            f"in every entry, whatever is 0. Pass {name}.toarray(); or, of more rows than fit, write sparse lines "
+            "(sklearn.datasets.dump_svmlight_file), make them a dataset with dpdist ingest rows.svm rows.zarr "
+            "--features N, and fit that"
+        )
 
 
 def _with_dtype(values: Any, name: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.errors import BudgetError, MissingBound
+from dpdist.errors import BudgetError, MissingBound, did_you_mean
 
 SMALLEST, LARGEST = 1e-60, 1e60
 """Bounds outside this range would overflow or vanish when they are squared."""
@@ -73,7 +73,8 @@ def check_offers(name: str, value: Any, method: str, examples: str) -> None:
 def choice(name: str, value: str, allowed: Sequence[str]) -> str:
     """``value``, or the error that names what there is."""
     if value not in allowed:
-        raise BudgetError(f"{name}={value!r} is not known; choose one of {', '.join(map(repr, allowed))}")
+        hint = f"{did_you_mean(value, allowed)} choose one of {', '.join(map(repr, allowed))}".lstrip()
+        raise BudgetError(f"{name}={value!r} is not known; {hint}")
     return value
 
 

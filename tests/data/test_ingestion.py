@@ -64,6 +64,8 @@ def test_the_store_is_what_from_arrays_writes(tmp_path: Path, blocks: int, compr
     assert found == expected
     assert attributes[0]["dpdist"].pop("columns") == {"X": ["a", "b", "c"], "y": ["y"]}
     attributes[1]["dpdist"].pop("columns")
+    assert attributes[0]["dpdist"].pop("encoding")["features"] == ["a", "b", "c"]
+    assert attributes[1]["dpdist"].pop("encoding") is None
     assert attributes[0]["dpdist"] == attributes[1]["dpdist"]
     opened = Dataset.open(tmp_path / "in.zarr")
     opened.verify()
@@ -170,7 +172,9 @@ def test_npy_in_either_order(tmp_path: Path, order: Any, monkeypatch: pytest.Mon
 def test_column_names_and_text_labels_survive_zarr_to_zarr(tmp_path: Path) -> None:
     FRAME.to_csv(tmp_path / "t.csv", index=False)
     ingest(tmp_path / "t.csv", tmp_path / "one", features=["[ab]"], label="origin", label_levels=LEVELS)
-    done = ingest(tmp_path / "one", tmp_path / "two", format="zarr", label_type="str", ranges={"b": (-1, 1)})
+    done = ingest(
+        tmp_path / "one", tmp_path / "two", format="zarr", label_type="str", ranges={"b": (-1, 1)}, clip=False
+    )
     assert done.schema.columns == {"X": ("a", "b"), "y": ("y",)}
     one, two = (Dataset.open(tmp_path / name) for name in ("one", "two"))
     assert one.arrays == two.arrays and one.id != two.id and one.arrays["y"].dtype == "str"
@@ -325,8 +329,8 @@ def test_what_is_stored_about_it_is_public(tmp_path: Path) -> None:
     attributes = zarr.open_group(tmp_path / "out", mode="r").attrs.asdict()
     assert attributes["dpdist-ingested"] == {
         "source": "t.csv", "format": "csv", "features": ["a"], "label": "y", "label_type": "float",
-        "label_levels": [], "levels": {}, "ranges": {"a": [0.0, 2.0]}, "unit": None, "max_rows": None,
-        "on_bad": "drop", "dtype": "float64",
+        "label_levels": [], "levels": {}, "ranges": {"a": [0.0, 2.0]}, "clip": True, "missing": {},
+        "unit": None, "max_rows": None, "on_bad": "drop", "dtype": "float64",
     }  # fmt: skip
     assert str(tmp_path) not in json.dumps(attributes)
 
@@ -356,7 +360,7 @@ def test_real_flights(tmp_path: Path) -> None:
     assert done.rows_read == len(flights) == 336_776 and done.schema.n_rows == len(good) == 327_346
     stored = Dataset.open(tmp_path / "flights.zarr").read(0, len(good))
     hot = (good["origin"].to_numpy()[:, None] == np.array(LEVELS)).astype(float)
-    delay = 2 * (good["dep_delay"].to_numpy() + 60) / 660 - 1
+    delay = np.clip(2 * (good["dep_delay"].to_numpy() + 60) / 660 - 1, -1, 1)
     np.testing.assert_array_equal(stored["X"], np.column_stack([delay, good["distance"], good["hour"], hot]))
     np.testing.assert_array_equal(stored["y"], good["arr_delay"])
 

@@ -128,7 +128,7 @@ def test_bad_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -
 def test_ranges_and_labels(tmp_path: Path) -> None:
     (tmp_path / "t.svm").write_text("+1 1:0.5\n-1 2:3\n")
     asked: dict[str, Any] = {"features": ["2"], "label": "label"}
-    ingest(tmp_path / "t.svm", tmp_path / "a", ranges={"1": (0, 1), "label": (0, 2)}, **asked)
+    ingest(tmp_path / "t.svm", tmp_path / "a", ranges={"1": (0, 1), "label": (0, 2)}, clip=False, **asked)
     stored = Dataset.open(tmp_path / "a").read(0, 2)
     np.testing.assert_array_equal(stored["X"], [[0, 0], [-1, 3]])  # what is not named is 0, which a range maps as well
     np.testing.assert_array_equal(stored["y"], [0, -2])

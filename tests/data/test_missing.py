@@ -92,7 +92,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"missing": {"doze": "keep"}}, "missing cells of 'doze' cannot be kept.*did you mean 'dose'"),
     ({"missing": {"y": "keep"}}, "missing cells of 'y' cannot be kept.*a label or an owner has to be there"),
     ({"missing": {"owner": "keep"}, "levels": {"owner": ["a", "b"]}}, "a level of its own"),
-    ({"missing": {"dose": "impute"}}, "missing cells of 'dose' can be treated as one of keep"),
+    ({"missing": {"dose": "impute"}}, "--missing dose=impute: expected indicator .*, keep, or a number"),
 ]
 
 

@@ -37,7 +37,7 @@ from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
 from dpdist.estimators.inference import Inferred, feature_names, linear_parameters
-from dpdist.estimators.parameters import check_bound, check_offers
+from dpdist.estimators.parameters import check_bound, check_offers, choice
 from dpdist.estimators.row_maps import features, targets
 from dpdist.kernels.clip import clip_l2
 from dpdist.losses import LOSSES, Logistic, Loss, by_name
@@ -328,6 +328,8 @@ class Minimizer(Estimator):
         if not isinstance(self.loss, str | Loss):
             hint = f"; write {self.loss.__name__}()" if isinstance(self.loss, type) else ""
             raise BudgetError(f"loss must be a name or a Loss such as Huber(1.0), got {self.loss!r}{hint}")
+        if isinstance(self.loss, str):
+            choice("loss", self.loss, sorted(LOSSES))
         if not isinstance(self.fit_intercept, bool | np.bool_):
             raise BudgetError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
         for name in ("row_norm", "feature_bound", "residual_bound", "second_moment"):

@@ -324,7 +324,7 @@ class Histogram(LocalEstimator):
 
     def _dataset(self, X: Any, y: Any) -> Dataset:
         self.n_features_in_ = 1
-        dataset = one_column(X, y if self.epsilon_levels is not None else None)
+        dataset = one_column(X, y if self.epsilon_levels is not None else None, self.categories)
         self._check_stored(dataset)
         return dataset
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from dpdist.data import Dataset
 from dpdist.engine.checks import check_one_report
 from dpdist.errors import DataError
+from dpdist.estimators.inputs import declared_labels, of_one_kind, opened
 
 
 def as_given(rows: NDArray[Any]) -> NDArray[Any]:
@@ -17,14 +19,17 @@ def as_given(rows: NDArray[Any]) -> NDArray[Any]:
     return rows
 
 
-def one_column(X: Any, y: Any = None) -> Dataset:
+def one_column(X: Any, y: Any = None, categories: Sequence[Any] | None = None) -> Dataset:
     """A dataset with the array X, of one value per row, and y if it is given (or asked of a dataset).
 
     Parameters
     ----------
     X : Dataset, array, Series or sequence
     y : array, Series or sequence, optional
+    categories : sequence, optional
+        Those that were declared: values that are Python objects, or pandas' categories, become the ones they equal.
     """
+    X = opened(X)
     if isinstance(X, Dataset):
         if y is not None:
             raise DataError("fit(dataset) takes every user's epsilon from the dataset's array 'y'; call it without y")
@@ -35,7 +40,7 @@ def one_column(X: Any, y: Any = None) -> Dataset:
         check_one_report(X.schema.units)
         dataset = X
     else:
-        given = {"X": _array(X, "X")} | ({} if y is None else {"y": _array(y, "y")})
+        given = {"X": _array(X, "X", categories)} | ({} if y is None else {"y": _array(y, "y")})
         dataset = Dataset.from_arrays(**given)
     for name, spec in dataset.arrays.items():
         if name in ("X", "y") and spec.shape[1:] not in ((), (1,)):
@@ -43,7 +48,7 @@ def one_column(X: Any, y: Any = None) -> Dataset:
     return dataset
 
 
-def _array(values: Any, name: str) -> Any:
+def _array(values: Any, name: str, categories: Sequence[Any] | None = None) -> Any:
     """A NumPy or Dask array; missing values (of pandas) become NaN."""
     if hasattr(values, "__dask_graph__") and hasattr(values, "dtype"):
         return values
@@ -57,6 +62,9 @@ def _array(values: Any, name: str) -> Any:
             elif dtype.kind in "biuf":
                 values = values.to_numpy(dtype=np.float64, na_value=np.nan)
         values = np.asarray(values)
+        if values.dtype == object and values.ndim == 1 and of_one_kind(categories):
+            assert categories is not None
+            values = declared_labels(values, categories)
         problem = f"it has dtype {values.dtype}" if values.dtype.kind not in "biufUT" else None
     except Exception as error:  # its text may quote a value
         problem = type(error).__name__

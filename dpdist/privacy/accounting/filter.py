@@ -54,6 +54,11 @@ class Amount:
     delta: float
     mu: float | None = None
 
+    def __str__(self) -> str:
+        """In six digits: a calibrated charge of 1 is 1, not .999999999998."""
+        exact = "" if self.mu is None else f", mu {self.mu:.6g}"
+        return f"epsilon {self.epsilon:.6g}, delta {self.delta:.6g}{exact}"
+
 
 def _mu(sums: Sums) -> float | None:
     """``sqrt(sum mu_i^2)``, None if a charge carries no mu."""

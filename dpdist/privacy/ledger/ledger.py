@@ -111,6 +111,8 @@ class Ledger(LedgerWriter):
         account: str | None = None,
         witnesses: Sequence[Witness] = (),
     ) -> None:
+        if not isinstance(path, str | os.PathLike | None):
+            raise LedgerError(f"a ledger is a file or the address of a database, got {path!r}: pass its path")
         self.path = default_path() if path is None else os.fspath(path)
         self.pays_for_unnamed = None if account is None else check_account(account)
         self.witnesses = tuple(witnesses)

@@ -1,0 +1,218 @@
+"""A run is a model again: loaded, it predicts, explains itself, is scored and has a card; nothing is charged."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from dpdist import Ledger, load_run
+from dpdist.cli.card import command as card
+from dpdist.cli.predict import command as predict
+from dpdist.cli.score import command as score
+from dpdist.data.ingestion import ingest
+from dpdist.errors import DataError, DpdistError
+from dpdist.jobs.job import load_job
+from dpdist.jobs.run import run_job
+from dpdist.runs.directory import OutputError
+
+N = 3000
+SECRET = "<i>|town*"
+METHODS = {
+    "dp-newton": ["data.n=2000", "data.d=3"],
+    "dp-adassp": ["data.n=2000", "data.d=3"],
+    "pca-central": ["data.n=2000"],
+    "dp-em-kgmm": ["data.n=4000"],
+    "krr": ["data.n=5000"],
+    "cov-threshold-dp": [],
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: Any) -> Path:
+    """Runs of a regression and a classifier on a table with units, and the table."""
+    folder = tmp_path_factory.mktemp("runs")
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame({"age": rng.uniform(0, 100, N), SECRET: rng.choice(["A", "B"], N)})
+    table["price"] = 1000 * table["age"] + 20_000 * (table[SECRET] == "B") + rng.normal(size=N) * 1000
+    table["cheap"] = np.where(table["price"] < 60_000, "yes", "no")
+    table.to_csv(folder / "t.csv", index=False)
+    asked: Any = {"features": ["age"], "levels": {SECRET: ["A", "B"]}, "ranges": {"age": (0, 100)}}
+    ingest(
+        folder / "t.csv",
+        folder / "x.zarr",
+        **{**asked, "ranges": {"age": (0, 100), "price": (0, 1.25e5)}},
+        label="price",
+    )
+    ingest(folder / "t.csv", folder / "c.zarr", label="cheap", label_levels=["no", "yes"], **asked)
+    budget = "budget: {epsilon: 1000000.0, delta: 1.0e-6}\n"
+    (folder / "x.yaml").write_text(
+        f"method: dp-adassp\nestimator: LinearRegression\ndata: {{path: {folder}/x.zarr}}\n"
+        f"params: {{gradient: {{label_bound: 1.0}}, row_norm: 2.0, fit_intercept: false}}\n"
+        f"{budget}ledger: {folder}/ledger.sqlite\noutput: {folder}/x\n"
+    )
+    (folder / "c.yaml").write_text(
+        f"method: auto\nestimator: LogisticRegression\ndata: {{path: {folder}/c.zarr}}\n"
+        f"params: {{classes: ['no', 'yes'], row_norm: 2.0}}\n{budget}ledger: {folder}/ledger.sqlite\n"
+        f"output: {folder}/c\n"
+    )
+    for name in ("x", "c"):
+        run_job(load_job(folder / f"{name}.yaml"))
+    return folder
+
+
+def called(command: Any, *words: object) -> str:
+    result = CliRunner().invoke(command, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_loaded_run_is_the_model_that_was_fitted(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted: list[Any] = []
+    from dpdist.jobs import run
+
+    keep = run.recorded_model
+    monkeypatch.setattr(run, "recorded_model", lambda model, arrays: (fitted.append(model), keep(model, arrays))[1])
+    settings = [*METHODS[name], "params.random_state=0", f"output={tmp_path}/r", f"ledger={tmp_path}/l"]
+    run_job(load_job(name, settings))
+    model, loaded = fitted[0], load_run(tmp_path / "r")
+    assert type(loaded) is type(model) and loaded.guarantee_ == model.guarantee_
+    skipped = {"releases_", "plan_", "history_", "guarantee_"}
+    for attribute, value in vars(model).items():
+        if attribute.endswith("_") and attribute not in skipped:
+            np.testing.assert_array_equal(getattr(loaded, attribute), value, err_msg=attribute)
+    assert loaded.plan_.describe() == json.loads(json.dumps(model.plan_.describe()))
+    assert repr(loaded) and loaded._repr_html_()
+    assert {k: v for k, v in loaded.get_params().items() if k not in ("ledger", "cluster", "run_id")} == {
+        k: v for k, v in model.get_params().items() if k not in ("ledger", "cluster", "run_id")
+    }
+    rows = np.random.default_rng(0).normal(size=(5, model.n_features_in_)) / 4
+    for answer in ("predict", "predict_proba", "transform"):
+        if hasattr(model, answer):
+            np.testing.assert_array_equal(getattr(loaded, answer)(rows), getattr(model, answer)(rows))
+    if not isinstance(model._inferred, str):
+        assert str(loaded.summary()) == str(model.summary())
+
+
+def test_what_cannot_be_loaded_says_so(tmp_path: Path, place: Path) -> None:
+    settings = ["data.n=65000", "params.random_state=0", f"output={tmp_path}/r", f"ledger={tmp_path}/l"]
+    run_job(load_job("kway-fourier", settings))
+    with pytest.raises(OutputError, match=r"local.Marginals cannot be made of its record: _tables.*released\.zarr"):
+        load_run(tmp_path / "r")
+    with pytest.raises(OutputError, match="no run at"):
+        load_run(tmp_path / "nothing")
+    record = json.loads((place / "x" / "run.json").read_text())
+    for change, match in ((("status", "started"), "not finished"), (("fitted", None), "--resume writes it again")):
+        folder = tmp_path / match[:4]
+        folder.mkdir()
+        (folder / "run.json").write_text(json.dumps({**record, change[0]: change[1]}))
+        with pytest.raises(OutputError, match=match):
+            load_run(folder)
+
+
+def test_a_table_is_predicted_in_its_own_units_and_nothing_is_charged(place: Path, tmp_path: Path) -> None:
+    model, table = load_run(place / "x"), pd.read_csv(place / "t.csv")
+    account = json.loads((place / "x/run.json").read_text())["dataset"]["account"]
+    with closing(Ledger(place / "ledger.sqlite")) as ledger:
+        before = len(list(ledger.history(account)))
+    new = table.drop(columns="price").astype({"age": object})
+    new.loc[3, "age"], new.loc[4, SECRET] = "forty", "C"
+    new.to_csv(tmp_path / "new.csv", index=False)
+    said = called(predict, place / "x", tmp_path / "new.csv", "--output", tmp_path / "p.csv")
+    assert "3,000 rows" in said and "the guarantee covers the model, not them" in said
+    found = pd.read_csv(tmp_path / "p.csv")
+    assert list(found.columns) == ["row", "predicted price"] and found.index[
+        found["predicted price"].isna()
+    ].tolist() == [
+        3,
+        4,
+    ]
+    expected = model.predict(table)
+    assert found["row"].tolist() == list(range(1, N + 1))
+    np.testing.assert_allclose(found["predicted price"].dropna(), np.delete(expected, [3, 4]))
+    assert np.abs(expected - table["price"]).mean() < 2000
+    called(predict, place / "x", place / "x.zarr", "--output", tmp_path / "p.parquet")
+    np.testing.assert_allclose(pq.read_table(tmp_path / "p.parquet")["predicted price"].to_numpy(), expected)
+    with closing(Ledger(place / "ledger.sqlite")) as ledger:
+        assert len(list(ledger.history(account))) == before
+
+
+def test_classes_and_their_probabilities(place: Path, tmp_path: Path) -> None:
+    called(predict, place / "c", place / "t.csv", "--output", tmp_path / "p.csv", "--probabilities")
+    found, model = pd.read_csv(tmp_path / "p.csv"), load_run(place / "c")
+    table = pd.read_csv(place / "t.csv")
+    assert list(found.columns) == ["row", "prediction", "probability of no", "probability of yes"]
+    assert (found["prediction"] == model.predict(table)).all()
+    np.testing.assert_allclose(found["probability of yes"], model.predict_proba(table)[:, 1])
+
+
+def test_a_score_says_that_it_is_the_curators(place: Path) -> None:
+    table = pd.read_csv(place / "t.csv")
+    for name, label in (("x", "price"), ("c", "cheap")):
+        model = load_run(place / name)
+        of_table = json.loads(called(score, place / name, place / "t.csv", "--json"))
+        of_rows = json.loads(called(score, place / name, place / f"{name}.zarr", "--json"))
+        assert of_table["score"] == pytest.approx(model.score(table, table[label])) and of_table["private"] is False
+        assert of_rows["score"] == pytest.approx(of_table["score"], rel=1e-3) and of_table["n_rows"] == N
+    said = called(score, place / "x", place / "t.csv")
+    assert "The curator's side" in said and "under no guarantee" in said and "R squared" in said
+
+
+def test_what_cannot_be_predicted_is_refused_with_what_to_do(place: Path, tmp_path: Path) -> None:
+    from dpdist.jobs.predictions import predictions, scored
+
+    model = load_run(place / "x")
+    with pytest.raises(DataError, match="no probabilities of classes"):
+        next(predictions(model, str(place / "t.csv"), probabilities=True))
+    (tmp_path / "t.csv").write_text("age\n1\n")
+    with pytest.raises(DataError, match="no column"):
+        next(predictions(model, str(tmp_path / "t.csv")))
+    with pytest.raises(DataError, match="no dataset at"):
+        scored(model, str(tmp_path / "no.zarr"), format="zarr")
+    model._encoding, model._feature_columns = None, ()
+    with pytest.raises(DataError, match="knows no names of columns"):
+        next(predictions(model, str(place / "t.csv")))
+    for output, match in (("p.txt", "must end in"), ("t.csv", "exists already")):
+        result = CliRunner().invoke(
+            predict, [str(place / "x"), str(place / "t.csv"), "--output", str(tmp_path / output)]
+        )
+        assert isinstance(result.exception, DpdistError) and match in str(result.exception)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.csv"]
+
+
+def test_the_card_says_what_is_known_and_marks_what_is_not(place: Path, tmp_path: Path) -> None:
+    markdown = called(card, place / "x")
+    for words in ("# Model card", "To be written by whoever publishes", "Replacing all data of any one row", "3,000"):
+        assert words in markdown
+    assert "from 0 to 100, as -1 to 1" in markdown and "\\<i\\>\\|town\\*" in markdown and "<i>" not in markdown
+    called(card, place / "x", "--html", "--output", tmp_path / "card.html")
+    html = (tmp_path / "card.html").read_text()
+    assert html.startswith("<!DOCTYPE html>") and "&lt;i&gt;|town*" in html and "<i>" not in html
+    assert "<script" not in html and "price" in html
+    simulated = [*METHODS["dp-newton"], "params.random_state=0", f"output={tmp_path}/r", f"ledger={tmp_path}/l"]
+    run_job(load_job("dp-newton", simulated))
+    assert "must not be published" in called(card, tmp_path / "r")
+
+
+def test_the_report_and_info_show_declarations_and_units(place: Path) -> None:
+    from dpdist.cli.info import command as info
+
+    page = (place / "x" / "report.html").read_text()
+    assert "In the units of the table" in page and "from 0 to 100, as -1 to 1" in page
+    record = json.loads((place / "x" / "run.json").read_text())
+    units = record["original_units"]
+    print(record["inference"])
+    assert units["label"] == "price" and units["names"][-1] == "intercept"
+    assert units["coefficients"][0][0] == pytest.approx(1000, rel=0.05)
+    low, high = units["intervals"][0][0]
+    assert low < units["coefficients"][0][0] < high
+    assert "from 0 to 100, as -1 to 1" in called(info, place / "x.zarr")
+    assert json.loads(called(info, place / "x.zarr", "--json"))["encoding"]["ranges"]["price"] == [0.0, 1.25e5]

@@ -1,0 +1,100 @@
+"""The pages of ``deploy/site``: their blocks run, their links lead somewhere, and nothing of the house is left out."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+SITE = Path(__file__).parents[1] / "deploy" / "site"
+PAGES = sorted(page for page in SITE.rglob("*.md") if not {"_build", "api"} & set(page.relative_to(SITE).parts))
+BLOCK = re.compile(r"^```\{executed\}\n(.*?)^```", re.DOTALL | re.MULTILINE)
+RUN = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from sessions import run
+raises, code = None, sys.stdin.read()
+for block in code.split("\\x00"):
+    first, _, rest = block.partition("\\n")
+    raises = first.removeprefix(":raises:").strip() if first.startswith(":raises:") else None
+    print(run("page", rest if raises else block, raises))
+"""
+
+
+def executed(page: Path) -> str:
+    """What the blocks of a page print, in a process of their own."""
+    blocks = BLOCK.findall(page.read_text())
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(SITE / "extensions")],
+        input="\x00".join(blocks), capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{page}: {done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.stem)
+def test_the_blocks_of_a_page_run(page):
+    assert executed(page).strip()
+
+
+def test_the_walk_of_an_analyst_ends_at_a_model_that_predicts():
+    said = executed(SITE / "tutorials" / "analyst.md")
+    assert "in the units of the table (rent)" in said and "dask.array" in said
+    assert len(re.findall(r"^\[ ?\d+\. +\d+\.\]$", said, re.MULTILINE)) == 2, said[-500:]
+
+
+def test_links_lead_to_pages_and_pages_are_in_the_contents():
+    contents = {line.strip() for line in (SITE / "index.md").read_text().splitlines()}
+    for page in PAGES:
+        name = page.relative_to(SITE).with_suffix("").as_posix()
+        assert name == "index" or name in contents, f"{name} is in no table of contents"
+        for link in re.findall(r"\]\(([^)#:]+\.md)\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{name} links to {link}"
+
+
+def test_what_is_included_and_named_is_there():
+    root = SITE.parents[1]
+    for page in PAGES:
+        text = page.read_text()
+        for file, start, end in re.findall(
+            r"```\{include\} (\S+)\n:start-after: \"(.*)\"\n:end-before: \"(.*)\"", text
+        ):
+            included = (page.parent / file).read_text()
+            assert included.count(start) >= 1 and included.index(start) < included.index(end), (page, start)
+        for name in re.findall(r"`((?:tests|deploy|dpdist)/[\w./]+)`", text):
+            assert (root / name).exists(), f"{page.name} names {name}"
+
+
+def test_every_job_and_every_figure_has_a_comment_for_its_place_in_the_gallery():
+    pipelines = SITE.parents[1] / "pipelines"
+    for path in [*pipelines.glob("*.yaml"), *(pipelines / "figures").glob("*.yaml")]:
+        assert path.read_text().startswith("# "), path
+    assert all(yaml.safe_load(path.read_text())["title"] for path in (pipelines / "figures").glob("*.yaml"))
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path):
+    """With the extra ``docs``, which ``test`` has."""
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", str(SITE), str(tmp_path / "html")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "html" / "tutorials" / "analyst.html").read_text().count("<pre>") > 5
+
+
+def test_the_command_says_where_the_pages_are_or_how_they_are_built(tmp_path, monkeypatch):
+    from click.testing import CliRunner
+
+    from dpdist.cli import docs
+
+    monkeypatch.setattr(docs, "PACKAGE", tmp_path / "dpdist")
+    refused = CliRunner().invoke(docs.command, ["--no-open"]).exception
+    assert "not built" in str(refused) and "sphinx deploy/site" in str(refused)
+    for place in (tmp_path / "deploy/site/_build/html", tmp_path / "dpdist/site"):
+        place.mkdir(parents=True)
+        (place / "index.html").write_text("")
+        assert CliRunner().invoke(docs.command, ["--no-open"]).output.strip() == str(place / "index.html")
