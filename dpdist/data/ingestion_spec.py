@@ -266,8 +266,8 @@ class Layout:
         for name, stands_for in self.spec.missing.items():
             if name not in levels and name not in numeric:
                 raise DataError(
-                    f"missing cells of {name!r} cannot be kept, which is no feature{near(name, [*numeric, *levels])}: a "
-                    "label or an owner has to be there; of rows without one say --on-bad drop or zero"
+                    f"missing cells of {name!r} cannot be kept, which is no feature{near(name, [*numeric, *levels])}: "
+                    "a label or an owner has to be there; of rows without one say --on-bad drop or zero"
                 )
             if name in levels and stands_for not in (LEVEL, INDICATOR, *levels[name]):
                 raise DataError(

@@ -95,7 +95,7 @@ def test_what_an_empty_cell_cannot_stand_for_is_refused(tmp_path: Path, missing:
     with pytest.raises(DataError, match=match):
         ingest(tmp_path / "t.csv", tmp_path / "x", **{**ASKED, "missing": missing})
     np.save(tmp_path / "X.npy", np.zeros((3, 2)))
-    with pytest.raises(DataError, match="--missing COLUMN=level.* is for tables"):
+    with pytest.raises(DataError, match=r"--missing COLUMN=level.* is for tables"):
         ingest(tmp_path / "X.npy", tmp_path / "x", missing={"0": "1"})
 
 
