@@ -105,6 +105,12 @@ class Precisions(FromMoment):
 
     method: str | PrecisionRule = "covariance"
 
+    @classmethod
+    def _who_reads(cls, name: str, value: Any) -> str:
+        if name == "alpha":  # of scikit-learn
+            return f"the penalty belongs to method; write method=CovariancePerturbation(penalty={value!r})"
+        return super()._who_reads(name, value)
+
     def _rule(self) -> PrecisionRule:
         found: PrecisionRule = chosen("method", self.method, self.rules, auto=False)
         return found

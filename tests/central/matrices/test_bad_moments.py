@@ -86,6 +86,11 @@ def test_a_rule_beside_the_penalty_that_replaces_it_is_refused(rule):
     assert rule(penalty=0.2).penalty == 0.2 and rule(multiple=7.0).multiple == 7.0
 
 
+def test_the_penalty_of_scikit_learn_is_found():
+    with pytest.raises(TypeError, match=r"no parameter 'alpha': .*method=CovariancePerturbation\(penalty=0\.1\)"):
+        GraphicalLasso(alpha=0.1, **GOOD)
+
+
 def test_one_column_is_no_matrix():
     with pytest.raises(DataError, match="one column is a single number"):
         SecondMoment(**GOOD).fit(X[:, :1])
