@@ -25,6 +25,12 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 LEVEL = 0.95
+COLUMNS = (
+    "how two columns vary together is not released, and sums or differences of their means would be more or less sure "
+    "than they seem: ask about one column at a time, at a level divided by their number, or about the mean of a column "
+    "that is their difference"
+)
+"""Why there is no test of several means."""
 CLASSES = (
     "each class has a fit of its own to the same rows, and how two of them vary together is not released: ask about "
     "the coefficients of one class at a time, at a level divided by the number of classes"

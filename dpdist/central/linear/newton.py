@@ -204,10 +204,10 @@ class Newton(LinearMethod):
         return {
             "solutions": np.array([s.point for s in found]),
             "expected_error": sum(s.excess / s.n_rows for s in found) / n,
-            "uncertainty": self._uncertainty(found),
+            "uncertainty": self._uncertainty(found, oracle),
         }
 
-    def _uncertainty(self, found: Sequence[Solution]) -> list[Uncertainty] | str:
+    def _uncertainty(self, found: Sequence[Solution], oracle: Oracle) -> list[Uncertainty] | str:
         """By the last Hessian; gradients of a likelihood vary by that of the loss, which has no part of the penalty."""
         problem = self.problem
         if not isinstance(problem.loss, Logistic):
@@ -217,17 +217,28 @@ class Newton(LinearMethod):
             )
         ridge = np.full(problem.n_parameters, problem.strong_convexity * problem.n_rows)
         ridge[problem.n_features :] = 0.0
+        at_zero = self._at_zero(oracle)
         return [
-            sandwich(s.noise, s.shrinkage, s.hessian, s.hessian - np.diag(ridge), pull=ridge * s.point) for s in found
-        ]
+            sandwich(
+                s.noise, s.shrinkage, s.hessian, s.hessian - np.diag(ridge), pull=ridge * s.point,
+                # the Hessian has the directions of that at 0, and their noise, times how much smaller it is
+                hessian_std=at_zero.std * float(np.clip(np.trace(s.hessian) / np.trace(at_zero.value), 0.0, 1.0)),
+            )
+            for s in found
+        ]  # fmt: skip
 
     def solution(self, oracle: Oracle, target: int | None) -> Vector:
         return self._solved(oracle, target).point
 
+    def _at_zero(self, oracle: Oracle) -> Noisy:
+        """The second moment of the rows, times the curvature of the loss at 0."""
+        found: Noisy = oracle.once("second moment", lambda: self._ask(oracle, "second moment", None, None))
+        return found
+
     def _solved(self, oracle: Oracle, target: int | None) -> Solution:
         problem = self.problem
         assert problem.row_norm is not None
-        at_zero = oracle.once("second moment", lambda: self._ask(oracle, "second moment", None, None))
+        at_zero = self._at_zero(oracle)
         high = self._loss_curvature.at_zero
         loop = filtered_newton(
             Noisy(at_zero.value / high, at_zero.std / high),

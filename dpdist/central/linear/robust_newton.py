@@ -83,13 +83,14 @@ FLAT = Curvature(1.0, lambda margins: 1.0)
 
 class _Found(NamedTuple):
     """The solution as it is kept, what the filter says of it, the unit of its predictions, the norm to which rows were
-    scaled down, and where residuals were cut at last."""
+    scaled down, where residuals were cut at last, and the noise of the second moment along a direction."""
 
     stored: Vector
     solution: Solution
     unit: float
     length: float
     cut: float
+    moment_std: float
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,8 @@ class RobustNewton(LinearMethod):
     default_alpha: ClassVar[float] = 0.0
     rests_on: ClassVar[str] = (
         "Rests on the released curvature, the residuals that were counted at the solution, the noise of all gradients, "
-        "and errors that have one symmetric law at all rows."
+        "and errors that have one symmetric law at all rows: of skewed ones slopes are right, and the intercept is not "
+        "that of the mean."
     )
 
     measures: ClassVar[str] = (
@@ -213,7 +215,10 @@ class RobustNewton(LinearMethod):
         curvature = solution.hessian - np.diag(ridge)
         hessian = max(uncut, LEAST_UNCUT) * curvature + np.diag(ridge)
         noise, shrinkage = solution.left_by(hessian)
-        known = sandwich(noise, shrinkage, hessian, square / unit**2 * curvature, pull=ridge * solution.point)
+        known = sandwich(
+            noise, shrinkage, hessian, square / unit**2 * curvature, pull=ridge * solution.point,
+            hessian_std=max(uncut, LEAST_UNCUT) * found.moment_std,
+        )  # fmt: skip
         units = self._stored(np.full(problem.n_parameters, unit), self._constant(found.length))
         return known.mapped(np.diag(units))
 
@@ -247,7 +252,7 @@ class RobustNewton(LinearMethod):
             return Noisy(oracle.ask("gradient", point, self._gradient(length, cut)) / unit, oracle.noise_std / unit)
 
         found = drive(loop, answer)
-        return _Found(self._stored(unit * found.point, constant), found, unit, length, cut)
+        return _Found(self._stored(unit * found.point, constant), found, unit, length, cut, moment.std)
 
     def _scale(self, counts: Vector, noise: float) -> float:
         """The norm to which rows are scaled down; where half of the rows are not seen, it is the guess."""

@@ -150,7 +150,7 @@ class SufficientStatistics(LinearMethod):
         variance = first.least_residuals(first.left_by_noise)
         known = sandwich(
             found.stated, found.shrinkage, found.moment, variance * (found.moment - np.diag(ridge)),
-            pull=ridge * found.point,
+            pull=ridge * found.point, hessian_std=math.sqrt(2) * found.noise,
         )  # fmt: skip
         return known.mapped(np.diag(self._in_units(np.ones(problem.n_parameters))))
 

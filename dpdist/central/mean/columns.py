@@ -39,7 +39,7 @@ from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
-from dpdist.estimators.inference import Inferred, feature_names, vector_parameters
+from dpdist.estimators.inference import COLUMNS, Inferred, feature_names, vector_parameters
 from dpdist.estimators.parameters import BOUNDS, check_bound, check_count, choice
 from dpdist.kernels.truncation import HardClip, ScalarMap, SmoothTruncation, SoftTruncation
 from dpdist.method import DECIDED, Line, Method, Noted, Oracle, Public, Vector, by_name
@@ -334,13 +334,14 @@ class Mean(Estimator):
         return found
 
     def _parameters(self, method: Method, known: Any) -> Inferred | str:
-        return vector_parameters(
+        found = vector_parameters(
             known,
             self.mean_,
             feature_names(self, self.n_features_in_),
             "Rests on the size of the noise, and on second_moment for how much the entries vary; what truncation moves "
             "is not in it.",
         )
+        return found if isinstance(found, str) else replace(found, alone=COLUMNS)
 
     def _trivial_error(self, method: Method) -> float | None:
         return None if self.second_moment is None else math.sqrt(self.second_moment)

@@ -22,13 +22,13 @@ Gaussian methods have an (epsilon, delta) guarantee, all others a pure one. Seed
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
-from dpdist.estimators.inference import Inferred, feature_names, vector_parameters
+from dpdist.estimators.inference import COLUMNS, Inferred, feature_names, vector_parameters
 from dpdist.estimators.parameters import check_between, check_bound, check_count, choice
 from dpdist.local.local_estimator import LocalEstimator
 from dpdist.local.mean.mean_methods import METHODS, GaussianReports, MeanMethod, automatic
@@ -135,13 +135,14 @@ class Mean(LocalEstimator):
         return found
 
     def _parameters(self, method: Method, known: Any) -> Inferred | str:
-        return vector_parameters(
+        found = vector_parameters(
             known,
             self.mean_,
             feature_names(self, self.n_features_in_),
             "Rests on the noise of a report at the worst record, and on records in a range varying as much as they "
             "can: rather too wide, the more so the larger epsilon is.",
         )
+        return found if isinstance(found, str) else replace(found, alone=COLUMNS)
 
     def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:
         super()._store(method, fitted)
