@@ -49,6 +49,10 @@ CLEARLY = 3.0
 """So many times smaller, an error is clearly better ..."""
 SMALL = 0.1
 """... unless the larger one is below that part of the least that a fit can be worth."""
+NOT_CONVEX = (
+    "the loss is not convex: descent, with rounds and steps by public numbers; solver='trust-region' asks for Hessians "
+    "and leaves saddles in fewer passes"
+)
 NOTHING = 0.01
 """Part of what a fit is worth that does not count."""
 
@@ -82,6 +86,8 @@ def automatic(problem: Problem, stated: Stated | None = None) -> LinearMethod:
     for_one = _only_one(problem)
     if for_one is not None:
         return for_one
+    if not problem.loss.convex:
+        return replace(GradientDescent(), reason=NOT_CONVEX)
     found = compared(problem, stated)
     if not found:
         return replace(GradientDescent(), reason="no error can be foreseen that would tell solvers apart")
