@@ -301,6 +301,11 @@ class GemanMcClure:
     def curvature_range(self) -> tuple[float, float]:
         return -self.alpha / 2, 2 * self.alpha
 
+    @property
+    def third_bound(self) -> float:
+        """How fast the Hessian changes."""
+        return 4.67 * self.alpha
+
     def value(self, w: Vector) -> float:
         return self.alpha * float(np.sum(w * w / (1 + w * w)))
 
@@ -331,6 +336,11 @@ class Quartic:
     @property
     def curvature_range(self) -> tuple[float, float]:
         return 0.0, 3 * self.alpha * self.radius**2
+
+    @property
+    def third_bound(self) -> float:
+        """How fast the Hessian changes on the ball."""
+        return 6 * self.alpha * self.radius
 
     def value(self, w: Vector) -> float:
         return self.alpha / 4 * float(w @ w) ** 2

@@ -32,6 +32,7 @@ from dpdist.central.linear.newton import Newton
 from dpdist.central.linear.perturbation import PerturbedObjective, PerturbedOutput
 from dpdist.central.linear.preconditioned import PreconditionedGradient
 from dpdist.central.linear.robust_newton import RobustNewton
+from dpdist.central.linear.second_order import TrustRegion
 from dpdist.central.linear.stationary import HeavyBall, Langevin
 from dpdist.central.linear.subspace import SubspaceNewton
 from dpdist.central.linear.sufficient_statistics import SufficientStatistics
@@ -59,5 +60,5 @@ __all__ = [
     "SVRGPlusPlus", "Sample", "SampleAndAggregate", "ScaleRows", "SecondMoment", "Shrink", "SmoothTruncate",
     "SmoothTruncatedMean", "SparseCovariance", "SparsePCA", "Split", "SplitEM", "StatisticsEM", "SubspaceNewton",
     "SufficientStatistics", "ThresholdedCovariance", "Trim", "TrimmedMean", "Truncate", "TruncatedEM",
-    "TruncatedMean", "TwoComponentMixture",
+    "TruncatedMean", "TrustRegion", "TwoComponentMixture",
 ]  # fmt: skip

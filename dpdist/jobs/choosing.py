@@ -36,12 +36,12 @@ def chosen_method(job: Job, model: Any, size: Size) -> tuple[RegisteredMethod, s
     return max(fitting, key=_fixed), decided.reason
 
 
-def _fixed(method: RegisteredMethod) -> tuple[int, int]:
+def _fixed(method: RegisteredMethod) -> tuple[int, int, bool]:
     """How much makes a method what it is."""
     fields = sum(
         len(values) for fixed in method.parameters.values() if isinstance(fixed, Mapping) for values in fixed.values()
     )
-    return len(method.needs), len(method.parameters) + fields + (method.convex is not None)
+    return len(method.needs), len(method.parameters) + fields, method.convex is not None
 
 
 def _fixes(method: RegisteredMethod, decided: Method, model: Any) -> bool:
@@ -74,4 +74,5 @@ def _is(found: Any, fixed: Any) -> bool:
 
 def _has(found: Choice, field: str, fixed: Any) -> bool:
     """Whether a field is as fixed; what is averaged follows from the rows, which are fixed beside it."""
-    return getattr(found, field) == fixed or (field == "combine" and getattr(found, field) == "auto")
+    has = getattr(found, field, None)
+    return bool(has == fixed) or (field == "combine" and has == "auto")

@@ -47,7 +47,7 @@ def sphere_sigmoid(n_rows: int, n_features: int = 50, **placing: Unpack[Placing]
 def pca_saddle(
     n_rows: int, n_features: int = 20, *, variance: float = 0.316, **placing: Unpack[Placing]
 ) -> tuple[Dataset, np.ndarray]:
-    """Rows of norm 1 with one large eigenvalue, ``E x x' = variance v v' + rest``; labels are 0 and mean nothing.
+    """Rows of norm 1 with one large eigenvalue, ``E x x' = variance v v' + rest``; labels mean nothing.
 
     ``-<w, x>^2 / 2 + ||w||^4 / 4`` has a saddle at 0 and its two minima at ``+-sqrt(variance) v``, the truth.
 
@@ -69,7 +69,9 @@ def pca_saddle(
         return np.outer(signs * np.sqrt(share), axis) + np.sqrt(1 - share)[:, None] * across
 
     truth = math.sqrt(variance) * axis
-    return generation.dataset(n_rows, truth, lambda generator, X: np.zeros(len(X)), "float64", rows=rows)
+    return generation.dataset(
+        n_rows, truth, lambda generator, X: generator.choice([-1.0, 1.0], len(X)), "float64", rows=rows
+    )
 
 
 def quadratic_covertype(

@@ -165,7 +165,7 @@ def test_an_unknown_field_names_its_owner_and_what_there_is():
         classifier(solver="gradient").set_params(solver__n_inner=3)
     assert str(refused.value) == (
         "solver__n_inner: GradientDescent has no parameter 'n_inner'; it belongs to Katyusha, SVRG, SVRGPlusPlus. It "
-        "has n_rounds, start, step_size, combine"
+        "has n_rounds, start, step_size, combine, certify, curvature_target"
     )
     with pytest.raises(BudgetError, match=r"MirrorDescent has no parameter 'combine'; it belongs to AcceleratedGrad"):
         classifier(solver=MirrorDescent()).set_params(solver__combine="last")

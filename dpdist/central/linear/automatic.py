@@ -21,6 +21,7 @@ from dpdist.central.linear.perturbation import PerturbedObjective, PerturbedOutp
 from dpdist.central.linear.preconditioned import PreconditionedGradient
 from dpdist.central.linear.prediction import Prediction
 from dpdist.central.linear.robust_newton import RobustNewton, robust_newton_can
+from dpdist.central.linear.second_order import TrustRegion
 from dpdist.central.linear.stationary import HeavyBall, Langevin
 from dpdist.central.linear.subspace import SubspaceNewton, newton_steps
 from dpdist.central.linear.sufficient_statistics import SufficientStatistics
@@ -35,7 +36,7 @@ from dpdist.solvers.filtered_newton import SCARCE
 SOLVERS = by_name(
     GradientDescent, AcceleratedGradient, SVRG, SVRGPlusPlus, Katyusha, MirrorDescent, AcceleratedMirror, FrankWolfe,
     PerturbedOutput, PerturbedObjective, HardThresholding, Newton, SufficientStatistics, RobustNewton,
-    PreconditionedGradient, SubspaceNewton, HeavyBall, Langevin, ExponentialNet,
+    PreconditionedGradient, SubspaceNewton, HeavyBall, Langevin, ExponentialNet, TrustRegion,
 )  # fmt: skip
 """By name."""
 MOST_PASSES = 300
@@ -48,6 +49,10 @@ CLEARLY = 3.0
 """So many times smaller, an error is clearly better ..."""
 SMALL = 0.1
 """... unless the larger one is below that part of the least that a fit can be worth."""
+NOT_CONVEX = (
+    "the loss is not convex: descent, with rounds and steps by public numbers; solver='trust-region' asks for Hessians "
+    "and leaves saddles in fewer passes"
+)
 NOTHING = 0.01
 """Part of what a fit is worth that does not count."""
 
@@ -81,6 +86,8 @@ def automatic(problem: Problem, stated: Stated | None = None) -> LinearMethod:
     for_one = _only_one(problem)
     if for_one is not None:
         return for_one
+    if not problem.loss.convex:
+        return replace(GradientDescent(), reason=NOT_CONVEX)
     found = compared(problem, stated)
     if not found:
         return replace(GradientDescent(), reason="no error can be foreseen that would tell solvers apart")

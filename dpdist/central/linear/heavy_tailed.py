@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -36,9 +36,11 @@ from dpdist.central.linear.bounding import ClipNorm, Shrink, Trim
 from dpdist.central.linear.gradient_descent import ClippedDescent, check_curvature, needs_delta
 from dpdist.central.linear.high_dimensional import COORDINATEWISE, bounded_gradient, feature_square
 from dpdist.central.linear.linear_method import Problem, Vector, bounded_by
+from dpdist.central.linear.second_order import CertifiedDescent, check_target
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
-from dpdist.estimators.parameters import BOUNDS
+from dpdist.estimators.parameters import BOUNDS, choice
+from dpdist.identity import ADDED
 from dpdist.kernels.truncation import HardClip, ScalarMap, SmoothTruncation
 from dpdist.method import DECIDED, Line, Oracle, Public
 from dpdist.privacy.accounting.calibration import calibrate
@@ -281,14 +283,35 @@ class GradientDescent(ClippedDescent):
         ``rows="sample"``.
     start : sequence of float, optional
         Public point where it begins: the coefficients, and last the intercept if there is one. Default: 0.
+    certify : {"local-minimum"}, optional
+        Keep half of mu^2 for Hessians at the last iterates, and return one that looks like a local minimum:
+        ``smallest_curvature_`` is its smallest released curvature (`dpdist.central.linear.second_order`).
+    curvature_target : float, optional
+        With ``certify``: ``certified_`` may be True only where a negative curvature of that size would be seen.
     """
 
     tag: ClassVar[str] = "GradientDescent"
+
+    certify: Literal["local-minimum"] | None = field(default=None, kw_only=True, metadata=ADDED)
+    curvature_target: float | None = field(default=None, kw_only=True, metadata=ADDED)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.certify is not None:
+            choice("certify", self.certify, ["local-minimum"])
+        elif self.curvature_target is not None:
+            raise BudgetError("curvature_target is what certify='local-minimum' has to tell: pass that as well")
+        check_target(self.curvature_target)
 
     def decide(self, public: Public, statement: Problem) -> ClippedDescent:  # type: ignore[override]
         gradient = statement.gradient or ClipNorm()
         clipped = isinstance(gradient, ClipNorm)
         plain = clipped and (gradient.clip_norm is not None or statement.second_moment is None)  # type: ignore[attr-defined]
+        if self.certify is not None:
+            certified = CertifiedDescent(
+                self.n_rounds, self.step_size, self.combine, self.curvature_target, start=self.start, reason=self.reason
+            )
+            return certified.decide(public, statement)
         kind = ClippedDescent if plain else RobustDescent
         same = kind(self.n_rounds, self.step_size, self.combine, start=self.start, reason=self.reason)
         return same.decide(public, statement)

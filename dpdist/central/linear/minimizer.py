@@ -47,7 +47,7 @@ from dpdist.privacy.audit.worst_neighbours import FAR_LABEL
 Vector = NDArray[np.float64]
 
 
-FITTED = ("expected_error", "inverse_temperature")
+FITTED = ("expected_error", "inverse_temperature", "certified", "smallest_curvature")
 """What some solvers find besides coefficients."""
 
 
@@ -89,7 +89,8 @@ class Minimizer(Estimator):
     solver : str or LinearMethod, default "auto"
         The loop: ``"gradient"`` and ``"accelerated"`` (`dpdist.central.linear.gradient_descent`); ``"objective"`` and
         ``"output"``, one release of the exact minimiser (`perturbation`); ``"svrg"``, ``"svrg++"``, ``"katyusha"``
-        (`variance_reduced`); ``"momentum"`` and ``"langevin"`` for losses that are not convex (`stationary`);
+        (`variance_reduced`); ``"momentum"`` and ``"langevin"`` for losses that are not
+        convex (`stationary`), ``"trust-region"`` (`second_order`) and ``"net"`` (`net`);
         ``"newton"``, ``"sufficient-statistics"`` and ``"robust-newton"``, whose steps are weighed
         by what is released (`newton`, `sufficient_statistics`, `robust_newton`); ``"mirror"`` and
         ``"accelerated-mirror"`` (`mirror`); ``"frank-wolfe"`` over an l1 ball or simplex (`frank_wolfe`);
@@ -161,6 +162,11 @@ class Minimizer(Estimator):
         ``"robust-newton"`` and ``"sufficient-statistics"``.
     inverse_temperature_ : float
         Of the last step, for ``solver="langevin"``.
+    certified_ : bool
+        Whether released numbers say a local minimum, up to ``curvature_target``; for ``solver="trust-region"`` and
+        ``GradientDescent(certify="local-minimum")``.
+    smallest_curvature_ : float
+        The smallest eigenvalue of the last released Hessian, penalty included; of the same solvers.
     n_features_in_ : int
 
     Examples

@@ -8,6 +8,7 @@ from dpdist.jobs.registry.registered import RegisteredMethod
 
 _REGRESSION = ("LinearRegression", "Minimizer")
 _NOT_CONVEX = ("Minimizer", "LinearRegression")
+_CERTIFIED = ("coef_", "intercept_", "certified_", "smallest_curvature_")
 _REGRESSION_FIRST = ("LinearRegression", "LogisticRegression", "LinearSVC", "Minimizer")
 
 _not_convex = partial(RegisteredMethod, estimators=_NOT_CONVEX, convex=False)
@@ -89,6 +90,16 @@ METHODS = (
     _not_convex("nc-expmech-net", "The best point of a net, chosen privately: the global minimum of a few coefficients",
          {"solver": "net", "gradient": "norm", "rows": "all"}, spec="03, section 6", guarantee="epsilon",
          source="seed 000, Theorem 4.2.4, with the factor of the radius"),
+    _row("sosp-dp-gd", "Gradient descent that looks at released Hessians where it ends: local minima and no saddles",
+         {"solver": {"gradient": {"certify": "local-minimum"}}, "gradient": "norm", "rows": "all"},
+         estimators=_NOT_CONVEX, spec="03, section 8", source="seed 000, Algorithms 4.3.25 and 4.3.26",
+         outputs=_CERTIFIED),
+    _row("sosp-dp-tr", "Trust region with released gradients and Hessians, which leaves saddles in few rounds",
+         {"solver": "trust-region", "gradient": "norm", "rows": "all"}, estimators=_NOT_CONVEX,
+         spec="03, section 10", source="seed 000, Algorithm 4.3.28, with the noise of its proof", outputs=_CERTIFIED),
+    _row("sosp-dp-str", "The same on Poisson samples of the rows",
+         {"solver": "trust-region", "gradient": "norm", "rows": "sample"}, estimators=_NOT_CONVEX,
+         spec="03, section 11", source="seed 000, Algorithm 4.3.29, with noise for its samples", outputs=_CERTIFIED),
     _row("rgd-catoni", "Gradient descent with softly truncated coordinates, for heavy-tailed rows",
          {"solver": "gradient", "gradient": "truncate", "rows": "all"},
          estimators=_REGRESSION_FIRST, spec="01, section 3.6",

@@ -89,6 +89,8 @@ OTHER_NAMES = (
     OtherName("approx-convex-min", "The least value of a noisy surface, in the box",
               ("local-bernstein", "local-bernstein-1bit"), {"params.smoothing": "0.5"},
               "dpdist.solvers.bernstein.minimise_bernstein"),
+    OtherName("sosp-select", "Which of the last iterates looks most like a local minimum, by released Hessians",
+              ("sosp-dp-gd",), library="dpdist.central.linear.second_order.CertifiedDescent"),
     # what errors are compared with
     OtherName("mixture-packing-lb", "What no private method can do better",
               library="dpdist.privacy.audit.lower_bounds.lower_bound"),

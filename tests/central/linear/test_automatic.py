@@ -180,6 +180,8 @@ FITTED = {
     "objective": {"loss": "logistic"},
     "sufficient-statistics": {"loss": "squared", "gradient": ClipLabel(2.0)},
     "robust-newton": {"loss": "huber", "second_moment": 1.0},
+    "langevin": {"loss": "logistic"},
+    "net": {**SIGNED, "delta": 0},
 }
 TWO = {
     "n_rounds": (3, 4),
@@ -190,6 +192,13 @@ TWO = {
     "n_inner": (5, 6),
     "batch_rate": (0.05, 0.2),
     "hessians": (True, False),
+    "certify": (None, "local-minimum"),
+    "curvature_target": (1e-9, 1e9),
+    "inverse_temperature": (1e6, 3e6),
+    "cooling": (2.0, 5.0),
+    "radius": (0.1, 0.25),
+    "shrink": (0.4, 0.9),
+    "accuracy": (0.6, 0.9),
 }
 """Two values of every parameter of a solver."""
 SHORT = {"n_nonzero": 2, "n_rounds": 3}
@@ -201,9 +210,11 @@ def test_a_solver_reads_what_it_has(name, field):
     X = rng.normal(size=(1000, 3)) / 3
     kind, options = SOLVERS[name], {"penalty": ElasticNet(1e-2), "delta": 1e-6, "row_norm": 1.0, **FITTED[name]}
     short = {key: value for key, value in SHORT.items() if key in kind.parameters()}
+    if field == "curvature_target" and "certify" in kind.parameters():
+        short["certify"] = "local-minimum"
     found = []
     for value in TWO[field]:
         model = Minimizer(**options, solver=kind(**{**short, field: value}), epsilon=5.0, random_state=0)
         model.fit(X, np.where(X[:, 0] > 0, 1.0, -1.0))
-        found.append(model.coef_)
+        found.append(np.append(model.coef_, getattr(model, "certified_", 0)))
     assert not np.allclose(*found, rtol=1e-6, atol=0)

@@ -154,3 +154,10 @@ def test_band_of_noisy_proximal_gradients(record_property):
     accuracy, gradient = np.mean(found, axis=0)
     record_property("accuracy, gradient", (accuracy, gradient))
     assert accuracy >= 0.975 and gradient <= 0.013, found
+
+
+def test_by_itself_a_loss_that_is_not_convex_takes_descent_and_says_why():
+    taken = Minimizer("sigmoid", **PLAIN)._method_for(5000, 4)
+    assert taken.name == "gradient" and taken.n_rounds == 200 and "not convex" in taken.reason
+    for loss in ("logistic", "smoothed-hinge", "huber"):
+        assert Minimizer(loss, **PLAIN)._method_for(5000, 4).name not in ("momentum", "langevin", "net", "trust-region")
