@@ -31,7 +31,7 @@ from dpdist.kernels.clip import check_bound
 from dpdist.kernels.compiled import inlined_kernel, kernel
 from dpdist.kernels.gradients import DERIVATIVE_CAP, FLUSH_ROWS, check_grid, flush
 from dpdist.kernels.mapped_vectors import add_mapped
-from dpdist.kernels.shifted_rows import add_shift, shift_of
+from dpdist.kernels.shifted_rows import shift_of, write_shifted
 from dpdist.kernels.truncation import ClipConstants, ScalarMap
 from dpdist.losses import Loss
 
@@ -166,8 +166,8 @@ def _fused(rows, terms, result):  # type: ignore[no-untyped-def]
 def _shifted_step(rows, start, n, ahead, terms, result):  # type: ignore[no-untyped-def]
     terms, shift = terms
     constants, column = terms.constants, terms.column
-    differentiate(rows, rows.X, rows.y, rows.weights, n, ahead)
-    add_shift(rows, n, shift)
+    rare = differentiate(rows, rows.X, rows.y, rows.weights, n, ahead)
+    write_shifted(rows, n, shift, rare, ahead)
     terms.factor[0] = constants.per_scale
     _add(column, shift.constants[:n].reshape(1, n), terms.first, terms.factor, 0, 1, 0, constants)
     for k in range(n):

@@ -29,7 +29,7 @@ from dpdist.kernels.block_steps import UNITS, add_truncated, row_units
 from dpdist.kernels.clip import check_bound, kappa
 from dpdist.kernels.compiled import inlined_kernel, kernel
 from dpdist.kernels.grid import GRID_BITS
-from dpdist.kernels.shifted_rows import add_shift, clip_shifted, shift_of
+from dpdist.kernels.shifted_rows import clip_shifted, shift_of, write_shifted
 from dpdist.losses import Loss
 
 FLUSH_ROWS = 2**21  # 2**21 rows of at most 2**32 units stay below 2**53, so float64 accumulates them exactly
@@ -99,12 +99,14 @@ def _fused(rows, clip, result):  # type: ignore[no-untyped-def]
 def _shifted_step(rows, start, n, ahead, terms, result):  # type: ignore[no-untyped-def]
     clip, shift = terms
     totals = rows.totals
-    differentiate(rows, rows.X, rows.y, rows.weights, n, ahead)
-    add_shift(rows, n, shift)
+    rare = differentiate(rows, rows.X, rows.y, rows.weights, n, ahead)
+    write_shifted(rows, n, shift, rare, ahead)
     clip_shifted(rows, n, shift, clip.clip_limit)
     for k in range(n):
         rows.work[UNITS + k] *= clip.per_grid
-        totals[totals.size - 1] += np.trunc(shift.constants[k] * rows.work[UNITS + k])
+    if rows.intercept > 0.0:
+        for k in range(n):
+            totals[totals.size - 1] += np.trunc(shift.constants[k] * rows.work[UNITS + k])
     add_truncated(totals, shift.sums, rows.places, rows.work, n, 0)
 
 

@@ -22,6 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpdist.kernels.block_pass import aligned, each_block, rows_of
 from dpdist.kernels.block_steps import (
+    DERIVATIVE,
+    FACTOR,
     LABEL,
     MARGIN,
     NORM2,
@@ -37,6 +39,7 @@ from dpdist.kernels.gradients import FLUSH_ROWS, check_grid, flush
 from dpdist.kernels.mapped_vectors import add_mapped
 from dpdist.kernels.shifted_rows import Shift, clip_shifted, shift_of
 from dpdist.kernels.truncation import ScalarMap
+from dpdist.kernels.vector_steps import fill_cells, seen_cells
 from dpdist.losses import Squared
 
 CUT = 2.0**300
@@ -104,8 +107,8 @@ def _rare_row(X, place, label, cells, k):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _vectors(rows, n, cells):  # type: ignore[no-untyped-def]
-    """Write the v of a block; ``rows.places`` then numbers its rows."""
+def _slow_vectors(rows, n, cells):  # type: ignore[no-untyped-def]
+    """`_vectors` of a block with an empty, a short or a long row, to the same bits."""
     work, places, sums, hidden = rows.work, rows.places, cells.shift.sums, cells.hidden
     _split(rows.X, places, n, cells.shift.vector, sums, hidden)
     for k in range(n):
@@ -113,14 +116,12 @@ def _vectors(rows, n, cells):  # type: ignore[no-untyped-def]
         work[UNITS + k] = places[k]  # a whole number below 2**31
         places[k] = k
     dots_and_norms2(sums, places, n, rows.weights, work, 0)
-    rare = 0
     for k in range(n):
         y = work[LABEL + k]
         usual = (work[NORM2 + k] >= NORM2_LOW) & (work[NORM2 + k] <= NORM2_HIGH)
         work[LABEL + k] = min(max(y, -CUT), CUT) - work[MARGIN + k] if usual else np.nan
         if not abs(y) < np.inf:
             work[LABEL + k] = np.inf
-        rare += not usual
     dots_and_norms2(hidden, places, n, rows.weights, work, 0)
     for k in range(n):
         r = work[LABEL + k]
@@ -129,20 +130,39 @@ def _vectors(rows, n, cells):  # type: ignore[no-untyped-def]
         else:
             work[MARGIN + k], work[NORM2 + k] = 0.0, 0.0
     _combine(n, work, sums, hidden)
-    if rare:
-        for k in range(n):
-            if work[LABEL + k] != work[LABEL + k]:
-                place = np.int64(work[UNITS + k])
-                _rare_row(rows.X, place, min(max(rows.y[place], -CUT), CUT), cells, k)
     for k in range(n):
-        if work[LABEL + k] == np.inf:
+        if work[LABEL + k] != work[LABEL + k]:
+            place = np.int64(work[UNITS + k])
+            _rare_row(rows.X, place, min(max(rows.y[place], -CUT), CUT), cells, k)
+        elif work[LABEL + k] == np.inf:
             sums[k, :] = 0.0
+    dots_and_norms2(sums, places, n, rows.weights, work, 0)
+
+
+@inlined_kernel
+def _vectors(rows, n, ahead, cells):  # type: ignore[no-untyped-def]
+    """Write the v of a block, and their squared norms to NORM2; ``rows.places`` then numbers its rows."""
+    work, places = rows.work, rows.places
+    seen_cells(rows.X, places, n, rows.weights, work, ahead)
+    rare = False
+    for k in range(n):
+        y = rows.y[places[k]]
+        usual = (work[NORM2 + k] >= NORM2_LOW) & (work[NORM2 + k] <= NORM2_HIGH) & (abs(y) < np.inf)
+        rare |= not usual
+        r = min(max(y, -CUT), CUT) - work[MARGIN + k]
+        work[UNITS + k], work[DERIVATIVE + k] = _factors(r, work[FACTOR + k], cells.variance, cells.exact)
+    if rare:
+        _slow_vectors(rows, n, cells)
+    else:
+        fill_cells(rows.X, places, n, rows.weights, work, cells.shift.sums, ahead)
+        for k in range(n):
+            places[k] = k
 
 
 @inlined_kernel
 def _clipped_step(rows, start, n, ahead, terms, result):  # type: ignore[no-untyped-def]
     cells, clip_limit, per_grid = terms
-    _vectors(rows, n, cells)
+    _vectors(rows, n, ahead, cells)
     clip_shifted(rows, n, cells.shift, clip_limit)
     for k in range(n):
         rows.work[UNITS + k] *= per_grid
@@ -158,7 +178,7 @@ def _clipped(rows, cells, clip_limit, per_grid, result):  # type: ignore[no-unty
 @inlined_kernel
 def _mapped_step(rows, start, n, ahead, terms, result):  # type: ignore[no-untyped-def]
     cells, constants = terms
-    _vectors(rows, n, cells)
+    _vectors(rows, n, ahead, cells)
     for k in range(n):
         rows.work[UNITS + k] = constants.per_scale
     add_mapped(rows.totals, cells.shift.sums, rows.places, rows.work, UNITS, n, 0, constants)

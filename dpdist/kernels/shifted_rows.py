@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpdist.kernels.block_pass import Rows, aligned, scale_row
+from dpdist.kernels.block_pass import Rows, aligned, padded_size, scale_row
 from dpdist.kernels.block_steps import (
     DERIVATIVE,
     FACTOR,
@@ -32,6 +32,7 @@ from dpdist.kernels.block_steps import (
 )
 from dpdist.kernels.clip import LARGEST_BOUND
 from dpdist.kernels.compiled import inlined_kernel, kernel
+from dpdist.kernels.vector_steps import clip_factors, shift_rows
 
 DERIVATIVE_CAP = 2.0**500  # as without a vector: larger derivatives are bounded anyway
 LARGEST_FLOAT = float(np.finfo(np.float64).max)
@@ -41,6 +42,7 @@ class Shift(NamedTuple):
     """The vector, and the scratch of a block."""
 
     vector: NDArray[np.float64]
+    padded: NDArray[np.float64]  # with zeros to whole vectors
     last: float  # of the constant feature
     sums: NDArray[np.float64]
     constants: NDArray[np.float64]
@@ -53,12 +55,37 @@ def shift_of(vector: ArrayLike, rows: Rows) -> Shift:
     if shift.shape != (d + constant,) or not (np.abs(shift) <= LARGEST_BOUND).all():
         raise ValueError(f"shift must be {d + constant} numbers of at most 2**200 in size, got shape {shift.shape}")
     last = float(shift[d]) if constant else 0.0
-    return Shift(shift[:d].copy(), last, aligned(rows.block * d).reshape(-1, d), aligned(rows.block))
+    padded = aligned(padded_size(d))
+    padded[:d] = shift[:d]
+    return Shift(shift[:d].copy(), padded, last, aligned(rows.block * d).reshape(-1, d), aligned(rows.block))
+
+
+@inlined_kernel
+def write_shifted(rows, n, shift, rare, ahead):  # type: ignore[no-untyped-def]
+    """Write the v of a block to ``shift`` and their squared norms to NORM2, after `differentiate`.
+
+    ``rows.places`` then numbers its rows. Blocks with an empty, a short or a long row take the slower way, to the same
+    bits.
+    """
+    work = rows.work
+    for k in range(n):
+        c = work[DERIVATIVE + k]
+        rare |= not ((abs(c) < np.inf) & (abs(work[LABEL + k]) < np.inf))
+        c = min(max(c, -DERIVATIVE_CAP), DERIVATIVE_CAP)
+        shift.constants[k] = c * rows.intercept + shift.last
+        work[UNITS + k] = c * work[FACTOR + k]
+    if rare:
+        add_shift(rows, n, shift)
+        dots_and_norms2(shift.sums, rows.places, n, rows.weights, work, 0)
+    else:
+        shift_rows(rows.X, rows.places, n, shift.padded, work, shift.sums, ahead)
+        for k in range(n):
+            rows.places[k] = k
 
 
 @kernel
 def add_shift(rows, n, shift):  # type: ignore[no-untyped-def]
-    """Write the v of a block to ``shift``, after `differentiate`; ``rows.places`` then numbers its rows."""
+    """Write the v of a block to ``shift``, row by row; ``rows.places`` then numbers its rows."""
     X, work, sums, d = rows.X, rows.work, shift.sums, rows.X.shape[1]
     for k in range(n):
         c, place = work[DERIVATIVE + k], rows.places[k]
@@ -89,15 +116,15 @@ def _add_multiple(X, place, factor, vector, sums, k):  # type: ignore[no-untyped
 
 @inlined_kernel
 def clip_shifted(rows, n, shift, clip_limit):  # type: ignore[no-untyped-def]
-    """Write what the rows of ``shift`` are to be multiplied by to UNITS."""
+    """Write what the rows of ``shift`` are to be multiplied by to UNITS, given their squared norms."""
     work = rows.work
-    dots_and_norms2(shift.sums, rows.places, n, rows.weights, work, 0)
-    for k in range(n):
-        norm2 = work[NORM2 + k] + shift.constants[k] * shift.constants[k]
-        if (norm2 >= NORM2_LOW) & (norm2 <= NORM2_HIGH):
-            work[UNITS + k] = min(1.0, clip_limit / math.sqrt(norm2))
-        else:
-            work[UNITS + k] = _scaled_factor(shift, k, clip_limit)
+    if rows.intercept > 0.0:
+        for k in range(n):
+            work[NORM2 + k] += shift.constants[k] * shift.constants[k]
+    if clip_factors(work, n, clip_limit):
+        for k in range(n):
+            if not ((work[NORM2 + k] >= NORM2_LOW) & (work[NORM2 + k] <= NORM2_HIGH)):
+                work[UNITS + k] = _scaled_factor(shift, k, clip_limit)
 
 
 @kernel

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from tests.benchmarks import engine, fits, kernels, local, matrices, real_data, scale, utility  # noqa: F401  (they register their benchmarks)
+from tests.benchmarks import engine, fits, kernels, latent, local, matrices, real_data, scale, utility  # noqa: F401  (they register their benchmarks)
 from tests.benchmarks.answers.command import main as answers
 from tests.benchmarks.measure import BENCHMARKS, run
 

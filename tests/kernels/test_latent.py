@@ -193,3 +193,25 @@ def test_what_is_missing_does_not_depend_on_the_type_of_the_rows():
     X[rng.random(X.shape) < 0.2] = np.nan
     found = [model.clipped_sum(rows, y, b, 1.0, grid_for(1.0), None) for rows in (X, X.astype(np.float64))]
     assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize("d", [1, 7, 8, 9, 64, 65, 130])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_row_adds_the_same_beside_an_empty_one(d, dtype):
+    """Blocks with an empty row go another way; the integers are the same."""
+    rng = np.random.default_rng(d)
+    X, y, b = rng.normal(size=(40, d)).astype(dtype), rng.normal(size=40), rng.normal(size=d)
+    empty, bound = np.full((1, d), np.inf, dtype=dtype), 0.9
+    grid = grid_for(bound)
+    for model in (TwoComponents(1.0), MissingCells(1.0)):
+        rows = np.where(rng.random(X.shape) < 0.2, np.nan, X).astype(dtype) if model.empty_cells else X
+        rows[:, 0] = X[:, 0]  # a row of which nothing is there is rare as well
+        for asked in (
+            lambda X, y, m=model: m.clipped_sum(X, y, b, bound, grid, None),
+            lambda X, y, m=model: m.mapped_sum(X, y, b, SoftTruncation(0.9), grid, None),
+        ):
+            whole = asked(rows, y)
+            alone = sum(
+                asked(np.vstack([row[None], empty]), np.append(label, 0.0)) for row, label in zip(rows, y, strict=True)
+            )
+            assert np.array_equal(whole, alone)

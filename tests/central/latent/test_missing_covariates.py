@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from dpdist import Dataset, LinearRegression, MissingCovariateRegression
+from dpdist import Dataset, LinearRegression, MissingCovariateRegression, local
 from dpdist.central import ClippedEM
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.kernels.latent import MissingCells
@@ -152,3 +152,20 @@ def test_what_cannot_be_is_refused(name):
     changes, text = WRONG[name]
     with pytest.raises((BudgetError, MissingBound), match=text):
         MissingCovariateRegression(**{**GOOD, **changes}).fit(np.zeros((300, 3)), np.zeros(300))
+
+
+def test_owners_of_several_rows_count_once():
+    """The noise of a mean is that of one row per owner, and what an owner's rows are moves no more than that."""
+    X, y, b = world(20_000, 3, 5, rate=0.2)
+    X, y = np.repeat(X, 4, axis=0), np.repeat(y, 4)  # copies, as ingestion writes them
+    grouped = {"unit": "patient", "max_rows_per_unit": 4, "grouped": True, "missing": list("012")}
+    model = MissingCovariateRegression(**GOOD, random_state=0, cluster="threads")
+    found = model.fit(Dataset.from_arrays(X=X, y=y, **grouped))
+    alone = clone(model).fit(Dataset.from_arrays(X=X[::4], y=y[::4], missing=list("012")))
+    assert np.linalg.norm(found.coef_ - b) < 2 * np.linalg.norm(alone.coef_ - b) + 0.02
+    noise, single = (fit.releases_[-1].noise_std for fit in (found, alone))
+    assert noise == pytest.approx(4 * single, rel=1e-6)
+    with pytest.raises(BudgetError, match="keep one row per patient"):
+        local.MissingCovariateRegression(noise_std=1.0, radius=1.5, epsilon=1.0).fit(
+            Dataset.from_arrays(X=X, y=y, **grouped)
+        )
