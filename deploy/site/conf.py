@@ -32,17 +32,16 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
 }
 html_show_sourcelink = False
-myst_enable_extensions = [
-    "myst_parser",
-    "sphinx.ext.autodoc",
-    "sphinx.ext.autosummary",
-    "sphinx.ext.napoleon",
-    "executed",
-    "gallery",
-]
+myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
-# README and the contributing guide name files of the source, which are no pages
-suppress_warnings = ["myst.xref_missing", "myst.header"]
+suppress_warnings = [
+    "myst.xref_missing",  # README and the contributing guide name files of the source, which are no pages
+    "myst.header",
+    "docutils",  # docstrings, those that are inherited from scikit-learn and refer to its pages as well
+    "ref.ref",
+    "ref.term",
+    "ref.python",
+]
 autosummary_generate = True
 autodoc_default_options = {"members": True, "inherited-members": "BaseEstimator"}
 autodoc_typehints = "none"

@@ -168,7 +168,8 @@ def _check_comparable(classes: Sequence[Any] | None) -> None:
 
 def of_one_kind(classes: Sequence[Any] | None) -> bool:
     """Whether they are texts only, or numbers only."""
-    return bool(classes) and any(all(isinstance(label, kind) for label in classes or ()) for kind in (str, _NUMBERS))
+    labels = [] if classes is None else list(classes)
+    return bool(labels) and any(all(isinstance(label, kind) for label in labels) for kind in (str, _NUMBERS))
 
 
 def declared_labels(labels: NDArray[Any], classes: Sequence[Any]) -> NDArray[Any]:

@@ -62,6 +62,7 @@ def test_an_object_that_is_no_class_is_a_missing_label_and_no_error():
     assert np.array_equal(classifier().fit(X, labels).coef_, classifier().fit(X, texts).coef_)
     numbers = np.where(LABELS == "yes", 1, 0).astype(object)
     assert np.array_equal(classifier(classes=[0, 1]).fit(X, numbers).coef_, REFERENCE.coef_)
+    assert np.array_equal(classifier(classes=np.array([0, 1])).fit(X, numbers).coef_, REFERENCE.coef_)
     with pytest.raises(DataError, match=r"texts only, or numbers only"):
         classifier(classes=["no", 1]).fit(X, labels)
     with pytest.raises(DataError, match=r"pandas.to_numeric"):
