@@ -58,6 +58,6 @@ __all__ = [
     "PerturbedObjective", "PerturbedOutput", "PreconditionedEM", "PreconditionedGradient", "RobustNewton",
     "SVRGPlusPlus", "Sample", "SampleAndAggregate", "ScaleRows", "SecondMoment", "Shrink", "SmoothTruncate",
     "SmoothTruncatedMean", "SparseCovariance", "SparsePCA", "Split", "SplitEM", "StatisticsEM", "SubspaceNewton",
-    "SufficientStatistics", "ThresholdedCovariance", "Trim", "TrimmedMean", "Truncate", "TruncatedEM",
-    "TruncatedMean", "TwoComponentMixture",
+    "SufficientStatistics", "ThresholdedCovariance", "Trim", "TrimmedMean", "Truncate", "TruncatedEM", "TruncatedMean",
+    "TwoComponentMixture",
 ]  # fmt: skip
