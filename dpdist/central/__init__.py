@@ -45,6 +45,7 @@ from dpdist.central.pairs.metric import MetricLearner
 from dpdist.central.pairs.metric_gradient import MetricGradient
 from dpdist.central.pairs.ranking import PairwiseRanker
 from dpdist.central.pairs.ranking_gradient import PairGradient
+from dpdist.central.pairs.ranking_preconditioned import PreconditionedPairs
 from dpdist.central.pairs.ranking_stream import PairStream
 from dpdist.estimators.moment_covariances import NoisyCovariance, ThresholdedCovariance
 from dpdist.estimators.moment_precisions import CovariancePerturbation
@@ -56,9 +57,9 @@ __all__ = [
     "HeavyBall", "Katyusha", "Langevin", "LinearRegression", "LinearSVC", "LogisticRegression", "MapEM", "Mean",
     "MetricGradient", "MetricLearner", "Minimizer", "MirrorDescent", "MissingCovariateRegression", "MixedRegression",
     "MixtureEM", "Newton", "NoisyCovariance", "OutputPerturbation", "PairGradient", "PairStream", "PairwiseRanker",
-    "PerturbedObjective", "PerturbedOutput", "PreconditionedEM", "PreconditionedGradient", "RobustNewton",
-    "SVRGPlusPlus", "Sample", "SampleAndAggregate", "ScaleRows", "SecondMoment", "Shrink", "SmoothTruncate",
-    "SmoothTruncatedMean", "SparseCovariance", "SparsePCA", "Split", "SplitEM", "StatisticsEM", "SubspaceNewton",
-    "SufficientStatistics", "ThresholdedCovariance", "Trim", "TrimmedMean", "Truncate", "TruncatedEM",
-    "TruncatedMean", "TrustRegion", "TwoComponentMixture",
+    "PerturbedObjective", "PerturbedOutput", "PreconditionedEM", "PreconditionedGradient", "PreconditionedPairs",
+    "RobustNewton", "SVRGPlusPlus", "Sample", "SampleAndAggregate", "ScaleRows", "SecondMoment", "Shrink",
+    "SmoothTruncate", "SmoothTruncatedMean", "SparseCovariance", "SparsePCA", "Split", "SplitEM", "StatisticsEM",
+    "SubspaceNewton", "SufficientStatistics", "ThresholdedCovariance", "Trim", "TrimmedMean", "Truncate",
+    "TruncatedEM", "TruncatedMean", "TrustRegion", "TwoComponentMixture",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.central.pairs.ranking_gradient import PairGradient
 from dpdist.central.pairs.ranking_method import RankingMethod, RankingStatement
+from dpdist.central.pairs.ranking_preconditioned import PreconditionedPairs
 from dpdist.central.pairs.ranking_stream import PairStream
 from dpdist.data import ArraySpec
 from dpdist.engine.shards import Prepare
@@ -25,8 +26,8 @@ from dpdist.kernels.clip import clip_l2
 from dpdist.method import Method, Public, Vector, by_name
 from dpdist.privacy.audit.worst_neighbours import Pair, labelled_rows, one_against_others
 
-SOLVERS = by_name(PairGradient, PairStream)
-LONGEST = 5.0
+SOLVERS = by_name(PairGradient, PreconditionedPairs, PairStream)
+LONGEST = 10.0
 """``row_norm`` times the default radius: the largest score, beyond which pairs hardly count."""
 
 
@@ -38,9 +39,10 @@ class PairwiseRanker(Estimator):
 
     Parameters
     ----------
-    solver : {"auto", "gradient", "stream"} or RankingMethod
-        The private algorithm; ``"auto"`` is ``"gradient"``. ``"stream"`` reads the rows in their order, in blocks, each
-        once as new (`dpdist.central.pairs.ranking_stream`).
+    solver : {"auto", "gradient", "preconditioned", "stream"} or RankingMethod
+        The private algorithm; ``"auto"`` is ``"preconditioned"``, for columns that are correlated or of different
+        scales, where there are rows enough for its second moment, else ``"gradient"``. ``"stream"`` reads the rows in
+        their order, in blocks, each once as new (`dpdist.central.pairs.ranking_stream`).
     classes : sequence of two
         The negative and the positive label. Public; rows with another label count as empty. Required, unless there is
         a ``threshold``.
@@ -49,7 +51,8 @@ class PairwiseRanker(Estimator):
     row_norm : float
         Public bound of the l2 norm of a row; longer rows are scaled down to it, in fit and scores. Required.
     radius : float, optional
-        Public bound of the norm of the coefficients. Default: ``5 / row_norm``.
+        Public bound of the norm of the coefficients. Default: ``10 / row_norm``; columns that
+        hardly vary, and matter, need more.
     epsilon, delta, ledger, cluster, run_id, random_state
         As in `dpdist.central.linear.minimizer.Minimizer`. The guarantee is for replace-one.
 
@@ -88,9 +91,14 @@ class PairwiseRanker(Estimator):
             () if self.classes is None else tuple(self.classes),
             self.threshold,
         )
-        method = PairGradient() if solver == "auto" else solver
-        found: RankingMethod = method.decide(public, statement)
-        return found
+        if solver != "auto":
+            found: RankingMethod = solver.decide(public, statement)
+            return found
+        if PreconditionedPairs.worth(public):
+            why = "a released second moment stands out of its noise, and steps by it come as far for correlated columns"
+            return replace(PreconditionedPairs().decide(public, statement), reason=why)
+        why = "there are too few rows for a second moment to precondition by"
+        return replace(PairGradient().decide(public, statement), reason=why)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -12,6 +12,8 @@ METHODS = (
     _ranking("pair-dpgd", "Ranking by gradients of the mean loss of all pairs of rows, one pass each",
              {"solver": "gradient"}, spec="02, section 7",
              source="spec 02, for seed 000, Algorithms 3.3.14 and 3.3.15"),
+    _ranking("pair-pgd-matrix", "Ranking by gradients of all pairs that a released second moment preconditions",
+             {"solver": "preconditioned"}, spec="02, section 7", source="spec 02, for correlated columns"),
     _ranking("pair-noisy-ogd", "Ranking by a stream of blocks of rows, each compared with blocks before it",
              {"solver": "stream"}, spec="02, section 4", source="spec 02, for seed 000, Algorithms 3.3.9 to 3.3.13"),
     RegisteredMethod("pair-metric-dpgd", "A metric by gradients of the mean loss of all pairs inside blocks of rows",

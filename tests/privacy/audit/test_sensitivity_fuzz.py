@@ -542,7 +542,7 @@ CASES[BlockPairSum] = [
 CASES[StreamPairSum] = [
     kind(StreamPairSum(r, D, StreamPath("all", 2, 1)), w, labels)
     for kind in (NewRow, PastRow)
-    for r, w, labels in ((1.0, W, (0, 1)), (2.5, W * 1e3, (0, 1, 7)))
+    for r, w, labels in ((1.0, W, (0, 1)), (2.5, W * 1e3, (0, 1, 1, 7)))
 ]
 
 
