@@ -237,7 +237,10 @@ def test_set_params_says_where_a_parameter_belongs():
     ("options", "match"),
     [
         ({"solver": "objective", "rows": "sample", "alpha": 0.01}, "rows='sample' .*solver='objective'.*'all'"),
-        ({"solver": "frank-wolfe", "gradient": "norm", "constraint": L1Ball(1.0)}, "'frank-wolfe' can use.*'residual'"),
+        (
+            {"solver": "frank-wolfe", "gradient": "scale-rows", "constraint": L1Ball(1.0)},
+            "'frank-wolfe' can use.*'residual'",
+        ),
         ({"solver": "svrg", "gradient": Truncate(1.0)}, "gradient='truncate' .*solver='svrg'.*'norm'"),
         ({"solver": "gradient", "gradient": "shrink", "feature_bound": 1.0}, "gradient='shrink' .*solver='gradient'"),
         ({"solver": HardThresholding(n_nonzero=2), "rows": Sample(0.1)}, "rows='sample' .*solver='iht'.*'all'"),

@@ -228,7 +228,12 @@ class ClippedDescent(LoopMethod):
         if self.rate:
             return 200
         problem = self.problem
-        return self.default_rounds[precise(problem)] if problem.loss.convex else stationary_rounds(problem)
+        return stationary_rounds(problem) if self._is_stationary else self.default_rounds[precise(problem)]
+
+    @property
+    def _is_stationary(self) -> bool:
+        """Whether rounds and steps are those of a loss that is not convex."""
+        return not self.problem.loss.convex and not self.accelerated
 
     @property
     def expected_rows(self) -> float:
@@ -277,7 +282,7 @@ class ClippedDescent(LoopMethod):
 
         momentum = nesterov_momentum(step, problem.strong_convexity, self.rounds) if self.accelerated else 0.0
         prox = proximal(problem.proximal_penalty, problem.constraint, d)
-        falls = 0.0 if problem.loss.convex or self.step_size or self.tail else DECAY
+        falls = DECAY if self._is_stationary and not self.step_size and not self.tail else 0.0
         loop = prox_gradient(first, prox, step, self.rounds, momentum, self.tail, pick, self.inertia, falls)
         return drive(loop, gradient)
 
@@ -332,7 +337,7 @@ class ClippedDescent(LoopMethod):
         the loss not convex."""
         curvature = self.smoothness.of(oracle) + self.problem.penalty_curvature
         longest = (1.0 if self.rate is None else 0.25) / curvature
-        if self.problem.loss.convex:
+        if not self._is_stationary:
             return longest
         query = norm_gradient(self.problem)
         noise = oracle.plan["gradient"].mechanism.noise_std(query.sensitivity(self.problem.neighbours))

@@ -231,6 +231,10 @@ class RobustDescent(ClippedDescent):
         return self._stored(self.descend(self.step, mean_gradient, self._first(self.constant), pick))
 
     @property
+    def _is_stationary(self) -> bool:
+        return False
+
+    @property
     def _is_followed(self) -> bool:
         """Rows without bounds are not."""
         return False

@@ -161,3 +161,12 @@ def test_by_itself_a_loss_that_is_not_convex_takes_descent_and_says_why():
     assert taken.name == "gradient" and taken.n_rounds == 200 and "not convex" in taken.reason
     for loss in ("logistic", "smoothed-hinge", "huber"):
         assert Minimizer(loss, **PLAIN)._method_for(5000, 4).name not in ("momentum", "langevin", "net", "trust-region")
+
+
+def test_other_descents_keep_their_rounds_and_steps():
+    """Seeded results of momentum of another kind, and of robust gradients, stay what they were."""
+    robust = {**PLAIN, "row_norm": None, "gradient": "truncate", "second_moment": 1.0}
+    for solver, options in (("accelerated", PLAIN), ("gradient", robust)):
+        other = Minimizer(Biweight(1.0), solver=solver, **options)._method_for(5000, 4)
+        assert not other._is_stationary and other.n_rounds < 200
+    assert Minimizer(Biweight(1.0), solver="gradient", **PLAIN)._method_for(5000, 4)._is_stationary
