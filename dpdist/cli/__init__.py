@@ -29,7 +29,7 @@ COMMANDS = {
     "run": "Run a job: fit, charge the budget, write the results.",
     "report": "Write the report page of a run.",
     "predict": "Predict the labels of new rows with the model of a run.",
-    "score": "Compare the predictions of a run with labels; the curator's side.",
+    "score": "Compare predictions with labels; the curator's side.",
     "card": "Write the model card of a run, as Markdown or HTML.",
     "figures": "Compare methods on generated data, as pictures.",
     "audit": "Try to catch a method leaking more than it claims.",

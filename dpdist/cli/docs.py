@@ -27,6 +27,11 @@ def command(open_: bool) -> None:
     \b
       pip install ".[docs]"
       python -m sphinx deploy/site deploy/site/_build/html
+
+    \b
+    Examples:
+      dpdist docs
+      dpdist docs --no-open
     """
     page = built()
     if page is None:

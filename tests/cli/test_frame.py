@@ -111,7 +111,7 @@ def test_a_mistyped_command_is_answered_with_the_nearest() -> None:
     nested = CliRunner().invoke(main, ["budget", "hystory"])
     assert nested.exit_code == 2 and "did you mean 'history'?" in nested.output
     far = CliRunner().invoke(main, ["zzz"])
-    assert far.exit_code == 2 and "expected one of: ingest, info" in far.output
+    assert far.exit_code == 2 and "expected one of: ingest, levels, info" in far.output
     option = CliRunner().invoke(main, ["info", "--verfy", "x"])
     assert option.exit_code == 2 and "--verify" in option.output
 
