@@ -112,7 +112,7 @@ def weighed_by_size(
     >>> def kept(moved):
     ...     return weighed_by_size(moved * ones, one, one, one, 25 * ones, ones, 0.0)
     >>> [[round(float(np.trace(K)) / 9, 2), round(size, 2)] for K, size in (kept(5.0), kept(0.5))]
-    [[0.96, 1.15], [0.12, 0.12]]
+    [[0.96, 1.21], [0.12, 0.02]]
     """
     free = np.where(slopes > 0, 0.0, (1 - tied) * prior)
     of_slopes = (turn * (prior * slopes)) @ turn.T @ reached.T

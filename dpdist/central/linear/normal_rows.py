@@ -299,10 +299,10 @@ def _variance(
     return (std**2 + (known * error) ** 2 * total)[:, None]
 
 
-def least_squares(rows: Rows, n: float, steps: Sequence[Vector], moment: float, known: float) -> Vector:
+def least_squares(rows: Rows, n: float, steps: Sequence[Vector], moment: Vector, known: float) -> Vector:
     """Excess of half the squared error after two noisy looks, of which each direction takes what it is worth.
 
-    ``steps`` are the standard deviations of the noise of ``X'y`` and of the gradient.
+    ``steps`` are the standard deviations of the noise of ``X'y`` and of the gradient, ``moment`` those of the matrix.
     """
     spread, x = rows.weights, n * rows.moments
     for std in steps:

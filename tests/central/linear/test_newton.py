@@ -112,6 +112,16 @@ def test_least_squares_is_near_the_fit_without_privacy(law):
     assert errors[1.0] < 1.05 and errors[5.0] < 1.005
 
 
+def test_least_squares_of_rows_that_are_far_shorter_than_their_bound_lose_little():
+    X, y = numbers("counts", n=10_000)
+    left = []
+    for scale in (1.0, 0.2):
+        fits = [LinearRegression(epsilon=0.5, random_state=s, **REALS).fit(scale * X, y) for s in range(4)]
+        assert [release.name for release in fits[0].releases_] == ["row norms", "second moment", "gradient"]
+        left.append(np.mean([np.var(y - fit.predict(scale * X)) for fit in fits]))
+    assert left[1] < 1.1 * left[0] < 0.8 * np.var(y)
+
+
 @pytest.mark.parametrize("share", [0.05, 0.4])
 def test_where_data_are_scarce_steps_stay_at_the_best_constant(share):
     X, _, rng = table("factors", n=5_000, d=20)
