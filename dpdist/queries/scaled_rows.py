@@ -70,13 +70,32 @@ class ScaledMomentSum(_OfScaledRows, SecondMomentSum):
     constant: float = 0.0
 
 
+class OneCount(Query):
+    """A row counts once at most: adding or removing one moves one number by 1, replacing one moves two of them."""
+
+    @property
+    def bound(self) -> float:
+        return 1.0
+
+    @property
+    def grid(self) -> float:
+        return 1.0
+
+    def sensitivity(self, neighbours: Neighbours, norm: float | None = None) -> float:
+        if neighbours is not Neighbours.REPLACE_ONE:
+            return 1.0
+        return {1: 2.0, 2: ROOT2, math.inf: 1.0}[self.norm if norm is None else norm]
+
+    def plain_bound(self, norm: float) -> float:
+        return 1.0
+
+
 @dataclass(frozen=True)
-class NormCounts(Query):
+class NormCounts(OneCount):
     """How many rows are longer than ``longest``, and how many have a norm in each of the octaves below it.
 
     The first number is that of rows beyond ``longest``, the next that of norms in ``(longest / 2, longest]``, and so
-    on; still shorter rows, and those that are not finite, are not counted. A row counts once at most: adding or
-    removing one moves one number by 1, replacing one moves two of them.
+    on; still shorter rows, and those that are not finite, are not counted.
 
     Parameters
     ----------
@@ -94,24 +113,8 @@ class NormCounts(Query):
         check_bound(self.longest, "longest")
 
     @property
-    def bound(self) -> float:
-        return 1.0
-
-    @property
-    def grid(self) -> float:
-        return 1.0
-
-    @property
     def size(self) -> int | None:
         return self.octaves + 1
-
-    def sensitivity(self, neighbours: Neighbours, norm: float | None = None) -> float:
-        if neighbours is not Neighbours.REPLACE_ONE:
-            return 1.0
-        return {1: 2.0, 2: ROOT2, math.inf: 1.0}[self.norm if norm is None else norm]
-
-    def plain_bound(self, norm: float) -> float:
-        return 1.0
 
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         edges = self.longest * 2.0 ** np.arange(-self.octaves, 1)

@@ -9,9 +9,9 @@ and public numbers. A noisy gradient ``g = H (w - w*) + noise`` then moves the p
   budget;
 * at w = 0 the Hessian of a logistic loss is exactly a quarter of the second moment, so that the first step is a true
   Newton step;
-* where data are few, steps begin at the best margin for all rows: the first gradient tells the shares of the classes,
-  and with the second moment also what it would have been there. Where the signal of slopes is below their noise, the
-  best constant remains, however rare a class is.
+* where Hessians are too noisy, steps begin at the best margin for all rows, which released counts of the classes tell,
+  and end by asking all releases once more how large slopes are (`dpdist.solvers.prior_sizes`). Where their signal is
+  below the noise, the best constant remains, however rare a class is.
 
 Later Hessians are released, or only their mean curvature, which scales the second moment. The numbers below were
 measured on logistic problems (Gaussian noise, several laws of rows); those that the answers are judged by are others.
@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from dpdist.solvers.denoising import denoised
+from dpdist.solvers.prior_sizes import around_mean, evidence, shrunken, weighed_by_size
 from dpdist.solvers.spectral import solve_psd
 
 Vector = NDArray[np.float64]
@@ -38,13 +38,8 @@ MARGINS = 5.0
 """Variance of the predictors of rows before anything is known of them: margins of two or three."""
 CONSTANT = 9.0
 """That of the constant feature's part."""
-LEVEL = 0.1
-"""Variance of the margin at the mean row around the best one for all rows, where that is the start: slopes move it, and
-the more (by the same part of its square) the larger it is."""
 LEAST_COUNTED = 0.01
 """Of the rows, whatever the noisy second moment says."""
-LEAST_AROUND = 0.1
-"""Of the rows' mean squared length, around their mean, whatever the noisy mean says."""
 LEAST_LENGTH = 0.02
 """Of a row, squared and relative to its bound, whatever the noisy trace says."""
 ERROR_OF_HESSIAN = 0.15
@@ -63,28 +58,17 @@ CHANGES = (0.0, *np.geomspace(1e-6, 1.0, 25))
 """By how much entries of a Hessian may change from point to point, squared and relative to its eigenvalues."""
 STEEPEST = 0.94
 """Largest standard deviation of linearised margins over what there can be; beyond it the prior would explode."""
-SOLVABLE = 1e-12
-"""Condition to which matrices are kept, so that floating-point solvers find them positive."""
 SCARCE = 30.0
 """Signal to noise (rows x mu / sqrt(features)) below which the prior may shrink by what the first gradient says."""
-COARSE = 100.0
-"""The same, below which steps begin at the best margin for all rows: above it the constant is learned as fast, and the
-Hessian at 0 is an upper bound, which the one there is not: a first step may be too long."""
-EVIDENCE, SCARCE_EVIDENCE = 1.0, 0.1
-"""Precision of the logarithm of the prior's variance; where data are scarce nothing must keep it from shrinking."""
 LEAST_LEFT = 0.3
 """Of the prior's variance, in the error that is stated: where a gradient shows nothing there may be something."""
 
 
 class Noisy(NamedTuple):
-    """A release, and the standard deviation of its noise (of a matrix: on the diagonal).
-
-    ``std_of_last`` is that of the last entry of a vector, which belongs to the constant feature, where it is another.
-    """
+    """A release, and the standard deviation of its noise (of a matrix: on the diagonal)."""
 
     value: NDArray[np.float64]
     std: float
-    std_of_last: float | None = None
 
 
 class Level(NamedTuple):
@@ -132,6 +116,10 @@ class Curvature:
         grid = np.linspace(0.0, 8.0, 401)
         seen = np.maximum.accumulate([self.linearised(float(m)) for m in grid])
         return float(np.interp(min(linearised, STEEPEST * seen[-1]), seen, grid))
+
+    def larger_margins(self, factor: float) -> float:
+        """By how much the variance of margins is larger, where a linear model at 0 sees that factor."""
+        return self.margins(math.sqrt(MARGINS * factor)) ** 2 / MARGINS
 
 
 @dataclass
@@ -197,6 +185,7 @@ def filtered_newton(
     rounds: Sequence[Literal["gradient", "hessian", "curvature"]],
     signal: float,
     least_length: float = LEAST_LENGTH,
+    labels: Noisy | None = None,
 ) -> Generator[Question, Noisy, Solution]:
     """Newton steps with filter gains, from 0.
 
@@ -219,6 +208,8 @@ def filtered_newton(
         Rows x mu / sqrt(features), of public numbers.
     least_length : float
         What the mean of the rows' squared norms is at least, relative to ``row_norm^2``, whatever the noisy trace says.
+    labels : Noisy, optional
+        Their mean, with noise: steps begin at the best margin for all rows then.
     """
     d = len(second_moment.value)
     slopes = np.ones(d)
@@ -232,12 +223,14 @@ def filtered_newton(
     known = Noisy(curvature.at_zero * second_moment.value, curvature.at_zero * second_moment.std)
     start = whole_hessian(known)
     loss_part, error = start, curvature.at_zero * off_diagonal
-    w, noise, shrinkage, turn = np.zeros(d), np.zeros((d, d)), np.eye(d), np.eye(d)
+    origin = w = np.zeros(d)
+    noise, shrinkage, turn = np.zeros((d, d)), np.eye(d), np.eye(d)
     spread = before = np.diag(prior)
     most = n_rows * curvature.value_at_zero
     found = Solution(w, noise, shrinkage, start + penalty, before, most, n_rows)
     reused = "hessian" not in rounds
     steps: list[tuple[Matrix, Vector]] = []
+    tied: float | None = None
     for number, kind in enumerate(rounds):
         if kind == "curvature":
             mean = (yield Question("curvature", number, w)).value[0] / n_rows
@@ -251,25 +244,25 @@ def filtered_newton(
         gradient = yield Question("gradient", number, w)
         g, variance = gradient.value + ridge * slopes * w, np.full(d, gradient.std**2)
         if number == 0:
-            if gradient.std_of_last is not None:
-                variance[-1] = gradient.std_of_last**2
-            if reused and constant and signal < COARSE and curvature.level is not None:
-                std = math.sqrt(variance[-1]) / (n_rows * constant * curvature.slope_at_zero)
-                mean = -g[-1] / (n_rows * constant * curvature.slope_at_zero)
-                level = curvature.level(shrunken(mean, std))
+            if labels is not None and curvature.level is not None:
+                level = curvature.level(shrunken(float(labels.value[0]), labels.std))
                 sums = start[:, -1] / (curvature.at_zero * constant)
                 sums[-1] = n_rows * constant
-                w = np.append(w[:-1], level.margin / constant)
+                origin = w = np.append(w[:-1], level.margin / constant)
                 g = level.offset * sums + level.scale * g
                 variance *= level.scale**2
-                prior, turn = _around_mean(sums, constant, n_rows, lengths, off_diagonal, level, variance[-1])
+                mean, std = sums[:-1] / n_rows, level.scale * curvature.slope_at_zero * labels.std / level.curvature
+                prior, turn, tied = around_mean(
+                    mean, constant, lengths / n_rows, off_diagonal / n_rows, level.margin, std
+                )
+                prior *= np.where(slopes > 0, MARGINS, 1.0)
                 spread = (turn * prior) @ turn.T
                 variance[:-1] += (level.offset * off_diagonal / constant) ** 2
                 ratio = level.curvature / curvature.at_zero
                 loss_part, error = ratio * loss_part, ratio * error
                 hessian = loss_part + penalty
             total = variance + _of_error(error, spread, slopes, reused)
-            factor = _evidence(g, hessian @ turn, prior, slopes, total, curvature, signal)
+            factor = evidence(g, hessian @ turn, prior, slopes, total, curvature.larger_margins, scarce=signal < SCARCE)
             spread = (turn * np.where(slopes > 0, factor * prior, prior)) @ turn.T
             before = (turn * np.where(slopes > 0, max(factor, LEAST_LEFT) * prior, prior)) @ turn.T
         signal_part = hessian @ spread @ hessian
@@ -287,7 +280,17 @@ def filtered_newton(
         gained = float(step @ hessian @ step) / 2 - of_noise
         steps.append((gain, variance))
         found = Solution(w, noise, shrinkage, hessian, before, most, n_rows, max(gained, 0.0), steps)
-    return found
+    if tied is None:
+        return found
+    reached = np.eye(d) - shrinkage
+    kept, size = weighed_by_size(w - origin, reached, noise, turn, prior, slopes, tied)
+    return replace(
+        found,
+        point=origin + kept @ (w - origin),
+        noise=kept @ noise @ kept.T,
+        shrinkage=np.eye(d) - kept @ reached,
+        prior=(turn * np.where(slopes > 0, size * prior, prior)) @ turn.T,
+    )
 
 
 def updated_hessian(before: Noisy, released: Noisy) -> Noisy:
@@ -347,53 +350,3 @@ def _of_error(error: float, spread: Matrix, slopes: Vector, reused: bool) -> flo
     of_slopes = spread[:d, :d]
     total += d * float(np.linalg.eigvalsh(of_slopes)[-1]) - float(np.trace(of_slopes))
     return (ERROR_OF_REUSED * error) ** 2 * total
-
-
-def _around_mean(
-    sums: Vector, constant: float, n_rows: float, lengths: float, noise: float, level: Level, variance: float
-) -> tuple[Vector, Matrix]:
-    """Variances of the slopes and of the margin at the mean row, and the matrix that makes coordinates of both.
-
-    The noisy mean is shrunk by what of its length is noise; what the rest of its noise makes of slopes counts as
-    variance of the margin there.
-    """
-    d = len(sums) - 1
-    mean, noises = sums[:d] / n_rows, (noise / (constant * n_rows)) ** 2
-    square = float(mean @ mean)
-    kept = max(0.0, 1 - d * noises / square) if square > 0 else 0.0
-    mean = kept * mean
-    around = max(lengths / n_rows - float(mean @ mean), LEAST_AROUND * lengths / n_rows)
-    last = variance / (n_rows * constant * level.curvature) ** 2 + LEVEL * (1 + level.margin**2)
-    last += MARGINS / around * kept * noises
-    turn = np.eye(d + 1)
-    turn[-1, :d] = -mean / constant
-    return np.append(np.full(d, MARGINS / around), last / constant**2), turn
-
-
-def shrunken(mean: float, std: float) -> float:
-    """A noisy mean of labels, as likely anywhere in [-1, 1] before; never at the ends."""
-    most = 1 / (1 + max(std, 1e-9))
-    return min(max(mean / (1 + 3 * std**2), -most), most)
-
-
-def _evidence(
-    g: Vector, turned: Matrix, prior: Vector, slopes: Vector, variance: Vector, curvature: Curvature, signal: float
-) -> float:
-    """By how much the variance of the slopes is larger than was assumed: most likely given the first gradient.
-
-    With a normal prior of standard deviation 1 on its logarithm. It may shrink only where data are scarce.
-    """
-    of_slopes = (turned * (prior * slopes)) @ turned.T
-    rest = (turned * (prior * (1 - slopes))) @ turned.T
-    rest += np.diag(np.maximum(variance, SOLVABLE * float(np.trace(of_slopes + rest))))
-    weights, vectors = scipy.linalg.eigh(of_slopes, rest)
-    z = (vectors.T @ g) ** 2
-    logs = np.linspace(-5.0, 4.0, 181)
-    variances = 1 + np.exp(logs)[:, None] * np.maximum(weights, 0.0)
-    likelihood = (
-        -0.5 * (np.log(variances) + z / variances).sum(axis=1)
-        - (SCARCE_EVIDENCE if signal < SCARCE else EVIDENCE) * logs**2 / 2
-    )
-    linearised = math.sqrt(MARGINS * math.exp(logs[int(np.argmax(likelihood))]))
-    factor = curvature.margins(linearised) ** 2 / MARGINS
-    return factor if signal < SCARCE else max(1.0, factor)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.solvers.denoising import denoised, error_covariance
-from dpdist.solvers.filtered_newton import LEAST_AROUND, LEAST_LENGTH, counted_rows
+from dpdist.solvers.filtered_newton import LEAST_LENGTH, counted_rows
+from dpdist.solvers.prior_sizes import LEAST_AROUND
 from dpdist.solvers.spectral import solve_psd
 
 Vector = NDArray[np.float64]

@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.solvers.denoising import denoised
-from dpdist.solvers.filtered_newton import Curvature, Noisy, shrunken
+from dpdist.solvers.filtered_newton import Curvature, Noisy
+from dpdist.solvers.prior_sizes import shrunken
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -52,7 +53,13 @@ class Question:
 
 
 def subspace_newton(
-    curvature: Curvature, *, n_features: int, n_rows: float, constant: float, ridge: float, n_rounds: int, level: bool
+    curvature: Curvature,
+    *,
+    n_features: int,
+    constant: float,
+    ridge: float,
+    n_rounds: int,
+    labels: Noisy | None = None,
 ) -> Generator[Question, Noisy, Vector]:
     """Newton steps from 0.
 
@@ -60,7 +67,6 @@ def subspace_newton(
     ----------
     curvature : Curvature
     n_features : int
-    n_rows : float
     constant : float
         The constant feature; 0 for none.
     ridge : float
@@ -68,9 +74,9 @@ def subspace_newton(
     n_rounds : int
         Of a gradient and a Hessian each. The Hessian has one more row and column for all other directions together,
         before that of the constant feature.
-    level : bool
-        Whether steps begin at the best margin for all rows: the first round then asks a gradient alone, which tells
-        it.
+    labels : Noisy, optional
+        Their mean, with noise: steps begin at the best margin for all rows then, and the first round asks a gradient
+        alone.
     """
     directions, weights = np.zeros((n_features, 0)), np.zeros(1 if constant else 0)
     for number in range(n_rounds):
@@ -88,10 +94,8 @@ def subspace_newton(
             weights = np.insert(weights, k, 0.0)
             k += 1
         constants = gradient.value[n_features:]
-        if number == 0 and level and last and curvature.level is not None:
-            per_row = n_rows * constant * curvature.slope_at_zero
-            std_of_last = std if gradient.std_of_last is None else gradient.std_of_last
-            weights[-1] = curvature.level(shrunken(-constants[0] / per_row, std_of_last / per_row)).margin / constant
+        if number == 0 and labels is not None and last and curvature.level is not None:
+            weights[-1] = curvature.level(shrunken(float(labels.value[0]), labels.std)).margin / constant
             continue
         released = yield Question("hessian", number, directions, weights)
         matrix = np.delete(np.delete(released.value, k, 0), k, 1)

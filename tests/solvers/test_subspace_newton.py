@@ -35,9 +35,7 @@ def quadratic(eigenvalues, best, std=0.0, hessian_std=0.0, seed=0):
 
 
 def steps(d, n_rounds, ridge=0.0):
-    return subspace_newton(
-        LOGISTIC, n_features=d, n_rows=1000, constant=0.0, ridge=ridge, n_rounds=n_rounds, level=False
-    )
+    return subspace_newton(LOGISTIC, n_features=d, constant=0.0, ridge=ridge, n_rounds=n_rounds)
 
 
 def excess(eigenvalues, w, best):
@@ -98,10 +96,11 @@ def test_nothing_diverges_where_curvature_is_nothing_but_noise(condition):
 
 def test_a_rare_class_starts_at_its_best_constant():
     constant, n = 0.5, 10_000
-    loop = subspace_newton(LOGISTIC, n_features=3, n_rows=n, constant=constant, ridge=0.0, n_rounds=3, level=True)
+    labels = Noisy(np.array([2 * 0.03 - 1]), 1e-9)  # 3 % positives, and nothing in the slopes
+    loop = subspace_newton(LOGISTIC, n_features=3, constant=constant, ridge=0.0, n_rounds=3, labels=labels)
 
     def answer(question):
-        if question.kind == "gradient":  # 3 % positives, and nothing in the slopes
+        if question.kind == "gradient":
             wanted = 1 / (1 + np.exp(-constant * question.point[-1])) - 0.03
             return Noisy(np.array([0.0, 1e-9, 0.0, n * constant * wanted]), 1e-6)
         k = question.directions.shape[1]

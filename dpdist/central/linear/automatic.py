@@ -15,7 +15,7 @@ from dpdist.central.linear.heavy_tailed import GradientDescent
 from dpdist.central.linear.linear_method import LinearMethod, Problem
 from dpdist.central.linear.mirror import AcceleratedMirror, MirrorDescent
 from dpdist.central.linear.net import ExponentialNet
-from dpdist.central.linear.newton import Newton
+from dpdist.central.linear.newton import HESSIAN_SIGNAL, MOST_FEATURES, Newton
 from dpdist.central.linear.normal_rows import remembered
 from dpdist.central.linear.perturbation import PerturbedObjective, PerturbedOutput
 from dpdist.central.linear.preconditioned import PreconditionedGradient
@@ -196,7 +196,7 @@ def _only_one(problem: Problem) -> LinearMethod | None:
 
 def _is_scarce(problem: Problem) -> bool:
     """Whether rows are so few for the noise that a solver has to begin at the best constant, and may stay there."""
-    return problem.signal < SCARCE
+    return problem.signal < (HESSIAN_SIGNAL if problem.n_features <= MOST_FEATURES else SCARCE)
 
 
 def _is_robust(problem: Problem) -> bool:

@@ -2,7 +2,8 @@
 
 The Hessian at 0 is released first: for a logistic loss a quarter of the second moment ``A = sum z z'`` of the bounded
 rows with their constant feature. Each round then releases a gradient and, in the first rounds after it, the Hessian
-or, where data are too few for a matrix, the mean curvature that scales ``A``. What is made of them is
+or, where data are too few for a matrix, the mean curvature that scales ``A``; there the numbers of rows of each class
+are released as well, and steps begin at the best constant. What is made of them is
 `dpdist.solvers.filtered_newton`: every step is weighed by what its noise allows, so that there is no step size, no
 floor and no penalty to choose.
 
@@ -35,13 +36,14 @@ from dpdist.errors import BudgetError
 from dpdist.kernels.moments import unpack_symmetric
 from dpdist.losses import Logistic, Loss
 from dpdist.method import Line, Oracle, Public
+from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
+from dpdist.queries.class_counts import ClassCounts
 from dpdist.queries.curvature_sums import CurvatureSum
 from dpdist.queries.gradient_sums import GradientSum
 from dpdist.queries.moment_sums import HessianSum
 from dpdist.solvers.filtered_newton import (
-    COARSE,
     CONSTANT,
     MARGINS,
     MOVED_HESSIAN,
@@ -52,6 +54,7 @@ from dpdist.solvers.filtered_newton import (
     Noisy,
     Question,
     Solution,
+    counted_rows,
     error_of_hessian,
     filtered_newton,
 )
@@ -72,11 +75,12 @@ FIRST = 0.6
 """What the first gradient gets of its part: its sensitivity is half of the others'."""
 SCARCE_FIRST = 2 / 3
 """Of all gradients, where data are scarce: no later point is far from the best margin for all rows."""
-FIRST_CONSTANT = (0.5, 3.0)
-"""Range of the constant feature of the first gradient where data are few, relative to row_norm: it tells the shares of
-the classes, by which steps begin at the best margin for all rows."""
-KNOWN = 40.0
-"""Rows x mu above which its least size tells them."""
+KNOWN_CLASSES = 0.01
+"""Standard deviation of the classes' shares that numbers of rows are to have, where there are no Hessians: steps begin
+at the best margin for all rows then. A constant that is wrong would cost more than slopes gain, and gradients of
+weighed rows do not tell it: there long rows count less."""
+CLASS_SHARES = (0.01, 0.1)
+"""Of the budget, for them."""
 HESSIAN_SIGNAL = 500.0
 """Rows x mu / sqrt(features) below which Hessians that stand out of their noise still lose: what they cost gradients is
 more than what they tell."""
@@ -91,8 +95,8 @@ class Newton(LinearMethod):
     """Newton steps with released Hessians, each weighed by what its noise allows.
 
     For smooth convex losses whose curvature at 0 is known (logistic); a ridge penalty or none, on all rows. The
-    budget: 10 % for the second moment, 15 % for four Hessians (or 1 % a round for the mean curvature), the rest for
-    the gradients.
+    budget: 10 % for the second moment, 15 % for four Hessians (or 1 % a round for the mean curvature and up to 10 %
+    for the numbers of rows of each class), the rest for the gradients.
 
     Parameters
     ----------
@@ -127,6 +131,7 @@ class Newton(LinearMethod):
         return [
             Line("second moment", SymmetricGaussian(), self._moment, share=MOMENT_SHARE),
             *self._curvature_lines(),
+            *([class_line(self.problem)] if self._leveled else []),
             *(
                 Line(f"gradient {k + 1}", Gaussian(), self._gradient(k), count=self.problem.n_problems, share=share)
                 for k, share in enumerate(self._gradient_shares())
@@ -149,8 +154,13 @@ class Newton(LinearMethod):
             return [Line("hessian", SymmetricGaussian(), self._hessian(), count=count, share=HESSIAN_SHARE)]
         return [Line("curvature", Gaussian(), self._curvature(), count=count, share=CURVATURE_SHARE * asked)]
 
+    @property
+    def _leveled(self) -> bool:
+        return not self.hessians and self.rounds > 1 and has_level(self.problem)
+
     def _gradient_shares(self) -> list[float]:
         rest = 1 - MOMENT_SHARE - sum(line.share for line in self._curvature_lines())
+        rest -= class_line(self.problem).share * self._leveled
         parts = (GROWTH if self.hessians else 1.0) ** np.arange(self.rounds)
         parts *= rest / parts.sum()
         if self.rounds > 1:
@@ -190,11 +200,7 @@ class Newton(LinearMethod):
         return CurvatureSum(self.problem.loss, self.problem.row_norm, self.problem.intercept, target, weighed=True)
 
     def _gradient(self, number: int, target: int | None = None) -> GradientSum:
-        return gradient_of_round(self.problem, number, self._first_constant, target)
-
-    @property
-    def _first_constant(self) -> float:
-        return self.problem.intercept if self.hessians else first_constant(self.problem)
+        return gradient_of_round(self.problem, number, target)
 
     # -- the solution -----------------------------------------------------------------------------------------------
 
@@ -248,14 +254,14 @@ class Newton(LinearMethod):
             constant=problem.intercept,
             ridge=problem.strong_convexity * problem.n_rows,
             rounds=self.kinds,
-            signal=self.problem.signal,
+            signal=problem.signal,
+            labels=mean_label(problem, oracle, target) if self._leveled else None,
         )
 
         def answer(question: Question) -> Noisy:
             if question.kind == "gradient":
                 query: Query = self._gradient(question.round, target)
-                found = self._ask(oracle, f"gradient {question.round + 1}", oracle.visit(question.point), query)
-                return found if question.round else first_in_units(problem, self._first_constant, found)
+                return self._ask(oracle, f"gradient {question.round + 1}", oracle.visit(question.point), query)
             query = self._hessian(target) if question.kind == "hessian" else self._curvature(target)
             return self._ask(oracle, question.kind, question.point, query)
 
@@ -290,8 +296,8 @@ class Newton(LinearMethod):
 
         gradients = [std(f"gradient {k + 1}", self._gradient(k)) for k in range(self.rounds)]
         level = None
-        if problem.intercept and not self.hessians and self.problem.signal < COARSE:
-            level = gradients[0] / (problem.n_rows * self._first_constant * problem.intercept * told.at_zero)
+        if self._leveled:
+            level = label_std(problem, plan) * slope_at_zero(problem.loss) / (problem.intercept * told.at_zero)
         asked = Filter(
             kinds=self.kinds,
             gradients=gradients,
@@ -307,30 +313,47 @@ class Newton(LinearMethod):
         return newton(rows, told, problem.n_rows, problem.strong_convexity * problem.n_rows, asked)
 
 
-def first_constant(problem: Problem) -> float:
-    """The constant feature of the first gradient, which may be any: the point is 0."""
-    assert problem.row_norm is not None and isinstance(problem.gradient, ClipNorm)
-    if problem.signal >= COARSE or problem.gradient.clip_norm is not None or not problem.intercept:
-        return problem.intercept
-    size = float(np.clip(KNOWN / (problem.public.n_units * problem.mu), *FIRST_CONSTANT))
-    return max(problem.intercept, size * problem.row_norm)
+def has_level(problem: Problem) -> bool:
+    """Whether a constant is fitted, and shares of the classes tell the best one."""
+    return problem.intercept > 0 and loss_curvature(problem.loss).level is not None
 
 
-def gradient_of_round(problem: Problem, number: int, first_constant: float, target: int | None) -> GradientSum:
-    """What a round asks: the first at 0, where residuals are known, and with its own constant feature."""
+def class_line(problem: Problem) -> Line:
+    """Of the numbers of rows of each class, all at once."""
+    classes, budget = problem.n_problems, problem.budget
+    known = KNOWN_CLASSES * problem.public.n_units * gdp_mu(budget.epsilon, budget.delta)
+    share = float(np.clip(known**-2, *CLASS_SHARES))
+    return Line("classes", Gaussian(), ClassCounts(max(classes, 2), signs=classes == 1), share=share)
+
+
+def mean_label(problem: Problem, oracle: Oracle, target: int | None) -> Noisy:
+    """Of signs, or of one class against the rest, by released counts.
+
+    Rows without a class count nowhere; where all have one, the counts add up to their public number.
+    """
+    found = oracle.once("classes", lambda: Noisy(oracle.ask("classes"), oracle.noise_std))
+    k = len(found.value)
+    total = float(found.value.sum())
+    rows = counted_rows(total, math.sqrt(k) * found.std, problem.n_rows, 1.0)
+    own = float(found.value[1 if target is None else target]) + (rows - total) / k
+    return Noisy(np.array([2 * own / rows - 1]), 2 * math.sqrt(1 - 1 / k) * found.std / rows)
+
+
+def label_std(problem: Problem, plan: Plan) -> float:
+    """The standard deviation of `mean_label`, where all rows have a class."""
+    line = class_line(problem)
+    assert line.query is not None and line.query.size is not None
+    std = plan[line.name].mechanism.noise_std(line.query.sensitivity(problem.neighbours))
+    return 2 * math.sqrt(1 - 1 / line.query.size) * std / problem.n_rows
+
+
+def gradient_of_round(problem: Problem, number: int, target: int | None) -> GradientSum:
+    """What a round asks: the first at 0, where residuals are known."""
     assert problem.row_norm is not None and isinstance(problem.gradient, ClipNorm)
     slope = problem.loss.derivative_bound if number else slope_at_zero(problem.loss)
-    constant = problem.intercept if number else first_constant
-    clip_norm = min(slope * math.hypot(problem.row_norm, constant), problem.gradient.clip_norm or math.inf)
-    return GradientSum(problem.loss, problem.row_norm, clip_norm, constant, target, weighed=True)
-
-
-def first_in_units(problem: Problem, first_constant: float, found: Noisy) -> Noisy:
-    """The first gradient, as it would be with the constant feature of the others."""
-    if not problem.intercept:
-        return found
-    scale = problem.intercept / first_constant
-    return Noisy(np.append(found.value[:-1], scale * found.value[-1]), found.std, scale * found.std)
+    length = math.hypot(problem.row_norm, problem.intercept)
+    clip_norm = min(slope * length, problem.gradient.clip_norm or math.inf)
+    return GradientSum(problem.loss, problem.row_norm, clip_norm, problem.intercept, target, weighed=True)
 
 
 def loss_curvature(loss: Loss) -> Curvature:

@@ -256,6 +256,7 @@ def newton(rows: Rows, response: Response, n: float, ridge: float, filter: Filte
     if rows.constant:
         spread = spread + filter.constant / rows.constant**2 * (1 - slopes)
     at, variances = np.zeros_like(x), np.zeros_like(x)
+    left, noise_left = np.ones_like(x), np.zeros_like(x)  # as the filter sees them, by the Hessians that it has
     if filter.level is not None:  # without the slopes the best constant is a smaller one
         at[:, -1], variances[:, -1], spread[:, -1] = best[:, 0] / response.at_zero, filter.level**2, filter.level**2
     error, curvature = response.at_zero * filter.moment, np.full(len(x), response.at_zero)
@@ -277,7 +278,15 @@ def newton(rows: Rows, response: Response, n: float, ridge: float, filter: Filte
         true = x * now[:, None] + ridge * slopes
         at = at - gain * (true * at - x * best)
         variances = (1 - gain * true) ** 2 * variances + (gain * std) ** 2
+        left, noise_left = (1 - gain * h) * left, (1 - gain * h) ** 2 * noise_left + (gain * std) ** 2
         spread = (1 - gain * h) ** 2 * spread + gain**2 * (noise + filter.moved * h * h * spread)
+    if filter.level is not None:  # all releases tell how large slopes are, and what is kept of the steps
+        own, moved = filter.margins * n / lengths * slopes, 1 - left
+        noise = noise_left + np.finfo(float).tiny
+        seen = moved**2 * own / (moved**2 * own + noise)
+        own = own * filter.revised(rows.sum(seen**2), rows.squares)[:, None]
+        kept = np.where(slopes > 0, moved * own / (moved**2 * own + noise), 1.0)
+        at, variances = kept * at, kept**2 * variances
     return response.excess(rows, at, variances)
 
 
@@ -290,10 +299,10 @@ def _variance(
     return (std**2 + (known * error) ** 2 * total)[:, None]
 
 
-def least_squares(rows: Rows, n: float, steps: Sequence[Vector], moment: float, known: float) -> Vector:
+def least_squares(rows: Rows, n: float, steps: Sequence[Vector], moment: Vector, known: float) -> Vector:
     """Excess of half the squared error after two noisy looks, of which each direction takes what it is worth.
 
-    ``steps`` are the standard deviations of the noise of ``X'y`` and of the gradient.
+    ``steps`` are the standard deviations of the noise of ``X'y`` and of the gradient, ``moment`` those of the matrix.
     """
     spread, x = rows.weights, n * rows.moments
     for std in steps:

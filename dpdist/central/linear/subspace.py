@@ -7,7 +7,8 @@ releases a gradient, adds its direction, releases the Hessian along all of them,
 and no worst case, and twelve passes read the rows.
 
 The first gradient is at w = 0, where residuals are known, and where data are scarce steps begin at the best margin for
-all rows, both as with Newton steps (`dpdist.central.linear.newton`); rows longer than ``row_norm`` count less.
+all rows, by released counts of classes, both as with Newton steps (`dpdist.central.linear.newton`); rows longer than
+``row_norm`` count less.
 
 Why it is private: directions and points are functions of releases. A row enters through clipped gradients and through
 the outer product of its coordinates along the directions, which are no longer than the row, whatever the directions
@@ -32,10 +33,13 @@ from dpdist.central.linear.newton import (
     MOST_FEATURES,
     Newton,
     check_classes,
-    first_constant,
-    first_in_units,
+    class_line,
     gradient_of_round,
+    has_level,
+    label_std,
     loss_curvature,
+    mean_label,
+    slope_at_zero,
 )
 from dpdist.central.linear.normal_rows import Rows, response
 from dpdist.errors import BudgetError
@@ -45,12 +49,14 @@ from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.queries.direction_sums import Along, DirectionHessianSum
 from dpdist.queries.gradient_sums import GradientSum
-from dpdist.solvers.filtered_newton import COARSE, Noisy
+from dpdist.solvers.filtered_newton import Noisy
 from dpdist.solvers.loops import drive
 from dpdist.solvers.subspace_newton import Question, subspace_newton
 
 HESSIAN_SHARE = 0.15
 """Of all Hessians together."""
+COARSE = 100.0
+"""Signal to noise (rows x mu / sqrt(features)) below which steps begin at the best margin for all rows."""
 ROUNDS = 6
 SEED = 0
 """Of the noise of a prediction."""
@@ -98,8 +104,10 @@ class SubspaceNewton(LinearMethod):
         parts = np.ones(self.rounds)
         if self.rounds > 1:
             parts[0] = FIRST
-        parts *= (1 - HESSIAN_SHARE) / parts.sum()
+        classes = [class_line(self.problem)] if self._level else []
+        parts *= (1 - HESSIAN_SHARE - sum(line.share for line in classes)) / parts.sum()
         return [
+            *classes,
             Line(
                 "hessian",
                 SymmetricGaussian(),
@@ -115,8 +123,8 @@ class SubspaceNewton(LinearMethod):
 
     @property
     def _level(self) -> bool:
-        """Whether the first round tells the best margin for all rows alone."""
-        return self.problem.signal < COARSE and self.problem.intercept > 0 and self.rounds > 1
+        """Whether steps begin at the best margin for all rows."""
+        return self.problem.signal < COARSE and has_level(self.problem) and self.rounds > 1
 
     def _hessian(self, target: int | None = None) -> DirectionHessianSum:
         assert self.problem.row_norm is not None
@@ -125,7 +133,7 @@ class SubspaceNewton(LinearMethod):
         )
 
     def _gradient(self, number: int, target: int | None = None) -> GradientSum:
-        return gradient_of_round(self.problem, number, first_constant(self.problem), target)
+        return gradient_of_round(self.problem, number, target)
 
     # -- the solution -----------------------------------------------------------------------------------------------
 
@@ -138,21 +146,19 @@ class SubspaceNewton(LinearMethod):
                 value = oracle.ask("hessian", along, self._hessian(target))
                 return Noisy(unpack_symmetric(value), oracle.noise_std)
             point, query = oracle.visit(question.point), self._gradient(question.round, target)
-            found = Noisy(oracle.ask(f"gradient {question.round + 1}", point, query), oracle.noise_std)
-            return found if question.round else first_in_units(problem, first_constant(problem), found)
+            return Noisy(oracle.ask(f"gradient {question.round + 1}", point, query), oracle.noise_std)
 
-        return self._drive(answer)
+        return self._drive(answer, mean_label(problem, oracle, target) if self._level else None)
 
-    def _drive(self, answer: Callable[[Question], Noisy]) -> Vector:
+    def _drive(self, answer: Callable[[Question], Noisy], labels: Noisy | None) -> Vector:
         problem = self.problem
         loop = subspace_newton(
             loss_curvature(problem.loss),
             n_features=problem.n_features,
-            n_rows=problem.n_rows,
             constant=problem.intercept,
             ridge=problem.strong_convexity * problem.n_rows,
             n_rounds=self.rounds,
-            level=self._level,
+            labels=labels,
         )
         return drive(loop, answer)
 
@@ -187,12 +193,13 @@ class SubspaceNewton(LinearMethod):
                 return Noisy(n * matrix + noise + noise.T, hessian_std)
             query = self._gradient(question.round)
             std = plan[f"gradient {question.round + 1}"].mechanism.noise_std(query.sensitivity(neighbours))
-            stds = np.full(len(point), std)
-            if problem.intercept and not question.round:
-                stds[d] *= problem.intercept / first_constant(problem)
-            return Noisy(n * (curvature * point - signal) + stds * rng.normal(size=len(point)), std, float(stds[-1]))
+            return Noisy(n * (curvature * point - signal) + std * rng.normal(size=len(point)), std)
 
-        point = self._drive(answer)
+        labels = None
+        if self._level:  # the best constant without the slopes is a smaller one
+            mean, std = signal[d] / (problem.intercept * slope_at_zero(problem.loss)), label_std(problem, plan)
+            labels = Noisy(np.array([mean + std * rng.normal()]), std)
+        point = self._drive(answer, labels)
         there = best != 0
         reached = np.divide(point, best, out=np.zeros_like(point), where=there)
         return told.excess(rows, reached[None], np.where(there, 0.0, point**2)[None])

@@ -9,7 +9,8 @@ in slopes, so that both follow the first release where this would be more than i
 twenty is 1 have the slopes of least squares.
 
 Rows longer than ``row_norm`` count by the square of its ratio to their norm, with their label: least squares with
-weights, whose solution is that of all rows where the model holds.
+weights, whose solution is that of all rows where the model holds. Where data are few the rows' norms are counted first,
+in octaves below ``row_norm`` and for 2 % of the budget, and the norm that matters is a usual one: where noise is least.
 
 Why it is private: both are sums of bounded rows (`dpdist.queries.moment_sums`, `dpdist.queries.gradient_sums`);
 solution, cut and gains follow from releases.
@@ -28,6 +29,7 @@ from dpdist.central.linear.bounding import All, ClipLabel
 from dpdist.central.linear.gradient_descent import needs_delta
 from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, need_ridge, reads
 from dpdist.central.linear.normal_rows import Rows, least_squares
+from dpdist.central.linear.robust_newton import scale_of_rows
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS
 from dpdist.kernels.moments import unpack_symmetric
@@ -38,6 +40,7 @@ from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.queries.gradient_sums import GradientSum
 from dpdist.queries.moment_sums import SecondMomentSum
+from dpdist.queries.scaled_rows import NormCounts
 from dpdist.solvers.least_squares import (
     ERROR_OF_MOMENT,
     Posterior,
@@ -55,6 +58,10 @@ KNOWN = 100.0
 """Rows x mu over which the constant feature is as large as row_norm."""
 LARGEST_CONSTANT = 2.0
 """Relative to row_norm."""
+LOOK = 5000.0
+"""Rows x mu / sqrt(features) below which the norms of rows are counted: the noise is in proportion to the norm beyond
+which rows count less, and a usual one is often far below the public bound."""
+NORM_SHARE = 0.02
 PASSES = 2
 RESIDUALS = 2.5
 """Standard deviations at which residuals are cut."""
@@ -65,7 +72,7 @@ class SufficientStatistics(LinearMethod):
     """The joint second moment of rows and labels, and one gradient at what follows from it.
 
     For the squared loss, with a ridge penalty or none, on all rows; ``gradient=ClipLabel(label_bound)`` bounds the
-    labels. Two passes.
+    labels. Two passes, and where data are few one before that counts the norms of rows.
     """
 
     tag, name = "SufficientStatistics", "sufficient-statistics"
@@ -92,58 +99,72 @@ class SufficientStatistics(LinearMethod):
         return self._with(public, problem)
 
     def lines(self) -> Sequence[Line]:
+        rest = 1 - NORM_SHARE * self._looks
         return [
-            Line("second moment", SymmetricGaussian(), self.moment, share=MOMENT_SHARE),
-            Line("gradient", Gaussian(), share=1 - MOMENT_SHARE),
+            *([Line("row norms", Gaussian(), self._norms, share=NORM_SHARE)] if self._looks else []),
+            Line(
+                "second moment",
+                SymmetricGaussian(),
+                None if self._looks else self.moment(self._bounds[0]),
+                share=MOMENT_SHARE * rest,
+            ),
+            Line("gradient", Gaussian(), share=(1 - MOMENT_SHARE) * rest),
         ]
 
     @property
-    def moment(self) -> SecondMomentSum:
+    def _looks(self) -> bool:
+        """Whether the norms of the rows are counted."""
+        return self.problem.signal < LOOK
+
+    @property
+    def _norms(self) -> NormCounts:
+        return NormCounts(self._bounds[0])
+
+    def moment(self, row_norm: float) -> SecondMomentSum:
         """Of rows, constant feature and labels."""
-        row_norm, bound = self._bounds
-        scale = LABEL_SCALE * self._length / bound
+        bound = self._bounds[1]
         return SecondMomentSum(
             self.problem.n_features,
             row_norm,
             label_bound=bound,
-            label_scale=scale,
-            intercept=self.constant,
+            label_scale=LABEL_SCALE * self._length(row_norm) / bound,
+            intercept=self.constant(row_norm),
             whole=True,
         )
 
-    @property
-    def constant(self) -> float:
-        """The constant feature: where data are scarce it is larger than that of the problem, or nothing would tell the
-        mean of the labels."""
+    def constant(self, row_norm: float) -> float:
+        """The constant feature, in proportion to the rows: where data are scarce it is larger than that of the problem,
+        or nothing would tell the mean of the labels."""
         problem, public = self.problem, self.public
         if not problem.intercept:
             return 0.0
         strength = public.n_units * gdp_mu(public.budget.epsilon, public.budget.delta)
-        return max(problem.intercept, min(KNOWN / strength, LARGEST_CONSTANT) * self._bounds[0])
+        largest = self._bounds[0]
+        return max(problem.intercept, min(KNOWN / strength, LARGEST_CONSTANT) * largest) * (row_norm / largest)
 
-    def _in_units(self, point: Vector) -> Vector:
+    def _in_units(self, point: Vector, row_norm: float) -> Vector:
         """The same with the constant feature of the problem."""
         found = point.copy()
-        found[self.problem.n_features :] *= self.constant / (self.problem.intercept or 1.0)
+        found[self.problem.n_features :] *= self.constant(row_norm) / (self.problem.intercept or 1.0)
         return found
 
-    def gradient(self, cut: float) -> GradientSum:
+    def gradient(self, cut: float, row_norm: float) -> GradientSum:
         """Of the squared loss with residuals cut there, which is Huber's."""
-        row_norm, _ = self._bounds
-        return GradientSum(Huber(cut), row_norm, cut * self._length, self.constant, weighed=True)
+        return GradientSum(Huber(cut), row_norm, cut * self._length(row_norm), self.constant(row_norm), weighed=True)
 
     def solution(self, oracle: Oracle, target: int | None) -> Vector:
-        return self._in_units(self._solved(oracle)[1].point)
+        row_norm, _, found = self._solved(oracle)
+        return self._in_units(found.point, row_norm)
 
     def solve(self, oracle: Oracle) -> Mapping[str, Any]:
-        first, found = self._solved(oracle)
+        row_norm, first, found = self._solved(oracle)
         return {
-            "solutions": self._in_units(found.point)[None],
+            "solutions": self._in_units(found.point, row_norm)[None],
             "expected_error": found.excess / found.n_rows,
-            "uncertainty": [self._uncertainty(first, found)],
+            "uncertainty": [self._uncertainty(first, found, row_norm)],
         }
 
-    def _uncertainty(self, first: Posterior, found: Posterior) -> Uncertainty:
+    def _uncertainty(self, first: Posterior, found: Posterior, row_norm: float) -> Uncertainty:
         """For errors that are as large at all rows: ``J = s^2 X'X``."""
         problem = self.problem
         ridge = problem.strong_convexity * problem.n_rows * self._slopes
@@ -152,7 +173,7 @@ class SufficientStatistics(LinearMethod):
             found.stated, found.shrinkage, found.moment, variance * (found.moment - np.diag(ridge)),
             pull=ridge * found.point, hessian_std=math.sqrt(2) * found.noise,
         )  # fmt: skip
-        return known.mapped(np.diag(self._in_units(np.ones(problem.n_parameters))))
+        return known.mapped(np.diag(self._in_units(np.ones(problem.n_parameters), row_norm)))
 
     @property
     def _slopes(self) -> Vector:
@@ -161,41 +182,47 @@ class SufficientStatistics(LinearMethod):
         slopes[self.problem.n_features :] = 0.0
         return slopes
 
-    def _solved(self, oracle: Oracle) -> tuple[Posterior, Posterior]:
-        """After the second moment, and after the gradient."""
-        problem, moment = self.problem, self.moment
-        row_norm, bound = self._bounds
-        ridge = problem.strong_convexity * problem.n_rows
+    def _solved(self, oracle: Oracle) -> tuple[float, Posterior, Posterior]:
+        """The norm that rows count by, and what is known after the second moment, and after the gradient."""
+        problem, (row_norm, bound) = self.problem, self._bounds
+        if self._looks:
+            counts = oracle.ask("row norms")
+            row_norm = scale_of_rows(counts, oracle.noise_std, row_norm, row_norm)
+        moment, ridge = self.moment(row_norm), problem.strong_convexity * problem.n_rows
         found = first_posterior(
-            unpack_symmetric(oracle.ask("second moment")),
+            unpack_symmetric(oracle.ask("second moment", None, moment)),
             oracle.noise_std / math.sqrt(2),
             label_scale=moment.label_scale,
             label_bound=bound,
             n_rows=problem.n_rows,
             row_norm=row_norm,
-            constant=self.constant,
+            constant=moment.intercept,
             ridge=ridge,
         )
         cut = RESIDUALS * min(found.residuals, 2 * bound)
-        oracle.visit(self._in_units(found.point))
-        gradient = oracle.ask("gradient", found.point, self.gradient(cut))
+        oracle.visit(self._in_units(found.point, row_norm))
+        gradient = oracle.ask("gradient", found.point, self.gradient(cut, row_norm))
         gradient = gradient + ridge * self._slopes * found.point
-        bias = bias_of_cut(found, cut, self.constant)
-        shown = shown_of_bias(found, gradient, oracle.noise_std, cut, self.constant)
-        return found, improved(found, gradient, oracle.noise_std, bias, shown)
+        bias = bias_of_cut(found, cut, moment.intercept)
+        shown = shown_of_bias(found, gradient, oracle.noise_std, cut, moment.intercept)
+        return row_norm, found, improved(found, gradient, oracle.noise_std, bias, shown)
 
     @property
     def _is_followed(self) -> bool:
         return True
 
     def foreseen(self, plan: Plan, rows: Rows) -> Vector:
-        neighbours = self.problem.neighbours
-        noise = plan["second moment"].mechanism.noise_std(self.moment.sensitivity(neighbours)) / math.sqrt(2)
-        cut = RESIDUALS * rows.residuals
-        later = plan["gradient"].mechanism.noise_std(self.gradient(1.0).sensitivity(neighbours)) * cut
-        first = np.full(len(cut), noise / self.moment.label_scale)
+        neighbours, row_norm = self.problem.neighbours, self._bounds[0]
+        moment = self.moment(row_norm)
+        scale = np.ones(len(rows.moments))
+        if self._looks:  # the noise is that of rows of the usual norm
+            lengths = rows.sum(rows.moments) - (rows.moments[:, -1] if rows.constant else 0.0)
+            scale = np.minimum(1.0, np.sqrt(lengths) / row_norm)
+        noise = plan["second moment"].mechanism.noise_std(moment.sensitivity(neighbours)) / math.sqrt(2)
+        later = plan["gradient"].mechanism.noise_std(self.gradient(1.0, row_norm).sensitivity(neighbours))
+        steps = noise / moment.label_scale * scale, later * RESIDUALS * rows.residuals * scale
         return least_squares(
-            rows.with_constant(self.constant), self.problem.n_rows, (first, later), noise, ERROR_OF_MOMENT
+            rows.with_constant(self.constant(row_norm)), self.problem.n_rows, steps, noise * scale**2, ERROR_OF_MOMENT
         )
 
     @property
@@ -212,9 +239,8 @@ class SufficientStatistics(LinearMethod):
     def _label_bound(problem: Problem) -> float | None:
         return problem.gradient.label_bound if isinstance(problem.gradient, ClipLabel) else None
 
-    @property
-    def _length(self) -> float:
-        return math.hypot(self._bounds[0], self.constant)
+    def _length(self, row_norm: float) -> float:
+        return math.hypot(row_norm, self.constant(row_norm))
 
 
 def _check(problem: Problem, solver: str) -> None:

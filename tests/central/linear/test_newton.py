@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, Minimizer
 from dpdist.central import ClipLabel, ClipNorm, Newton, SufficientStatistics
+from dpdist.central.linear.newton import mean_label
 from dpdist.constraints import ElasticNet, L2Ball
 from dpdist.data import Units
 from dpdist.errors import BudgetError, MissingBound
@@ -111,6 +112,16 @@ def test_least_squares_is_near_the_fit_without_privacy(law):
     assert errors[1.0] < 1.05 and errors[5.0] < 1.005
 
 
+def test_least_squares_of_rows_that_are_far_shorter_than_their_bound_lose_little():
+    X, y = numbers("counts", n=10_000)
+    left = []
+    for scale in (1.0, 0.2):
+        fits = [LinearRegression(epsilon=0.5, random_state=s, **REALS).fit(scale * X, y) for s in range(4)]
+        assert [release.name for release in fits[0].releases_] == ["row norms", "second moment", "gradient"]
+        left.append(np.mean([np.var(y - fit.predict(scale * X)) for fit in fits]))
+    assert left[1] < 1.1 * left[0] < 0.8 * np.var(y)
+
+
 @pytest.mark.parametrize("share", [0.05, 0.4])
 def test_where_data_are_scarce_steps_stay_at_the_best_constant(share):
     X, _, rng = table("factors", n=5_000, d=20)
@@ -119,6 +130,34 @@ def test_where_data_are_scarce_steps_stay_at_the_best_constant(share):
     constant = -(share * np.log(share) + (1 - share) * np.log(1 - share))
     fits = [LogisticRegression(epsilon=0.05, random_state=s, **SIGNS).fit(X, y) for s in range(6)]
     assert np.mean([log_loss(fit, X, y) for fit in fits]) < constant + 0.05
+
+
+def test_a_rare_class_stays_rare_where_rows_are_longer_than_their_bound():
+    """Weighed rows do not tell its share: their weights add up to fewer than there are."""
+    rng = np.random.default_rng(5)
+    X = rng.laplace(size=(10_000, 6)) / 2
+    y = np.where(rng.random(10_000) < 0.04, 1, -1)
+    assert np.mean(np.minimum(1, 1 / np.linalg.norm(X, axis=1)) ** 2) < 0.7
+    for seed in range(3):
+        fit = LogisticRegression(epsilon=0.3, random_state=seed, **SIGNS).fit(X, y)
+        assert [release.name for release in fit.releases_][:2] == ["second moment", "classes"]
+        assert abs(expit(fit.decision_function(X)).mean() - 0.04) < 0.02
+
+
+@pytest.mark.parametrize("target", [None, 0, 3])
+def test_counts_of_classes_tell_their_mean_and_its_noise(target):
+    """Also where a third of the rows has no class; all classes cost as much as two."""
+    rng, shares = np.random.default_rng(0), np.array([0.7, 0.3] if target is None else [0.5, 0.2, 0.2, 0.1])
+    problem = SimpleNamespace(n_rows=1000)
+    for there in (1.0, 0.67):
+        found = []
+        for _ in range(2000):
+            released = 1000 * there * shares + 10 * rng.normal(size=len(shares))
+            oracle = SimpleNamespace(once=lambda name, find: find(), ask=lambda name, r=released: r, noise_std=10.0)
+            found.append(mean_label(problem, oracle, target))
+        values = np.array([each.value[0] for each in found])
+        assert abs(values.mean() - (2 * shares[1 if target is None else target] - 1)) < 0.1 * (1 - there) + 0.01
+        assert there < 1 or values.std() == pytest.approx(found[0].std, rel=0.2)
 
 
 def test_where_data_are_scarce_least_squares_stays_near_the_mean_of_the_labels():

@@ -46,6 +46,7 @@ from dpdist.privacy.mechanisms.objective_perturbation import ObjectivePerturbati
 from dpdist.privacy.randomness.bits import StreamBits
 from dpdist.queries.block_results import BlockDeviations, BlockEstimates, BlockSum
 from dpdist.queries.capped_precision import CappedPrecision
+from dpdist.queries.class_counts import ClassCounts
 from dpdist.queries.column_sums import (
     ColumnClassGradientSum,
     ColumnGradientSum,
@@ -440,6 +441,11 @@ CASES[CappedPrecision] = [
     Capped(CappedPrecision(40, D, 1e-3, 1e-7, 2e6, 10)),
 ]
 CASES[NormCounts] = [Case(NormCounts(1.0), norm=norm) for norm in (2.0, 1.0, math.inf)] + [Case(NormCounts(1e9, 40))]
+CASES[ClassCounts] = [
+    Case(query, None, labels, encode, norm)
+    for query, labels, encode in ((ClassCounts(), (0, 1), SIGNS), (ClassCounts(3, signs=False), (0, 1, 2), CLASSES))
+    for norm in (2.0, 1.0, math.inf)
+]
 CASES[ColumnNormCounts] = [Case(ColumnNormCounts(1.0, columns=(0, 2)), norm=norm) for norm in (2.0, 1.0, math.inf)]
 CASES[ColumnMomentSum] = [
     Case(query, None, REALS, targets, norm)
