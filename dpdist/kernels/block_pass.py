@@ -168,7 +168,7 @@ def set_aside(rows, X, n, add_rare, terms):  # type: ignore[no-untyped-def]
 def scale_row(X, row, z):  # type: ignore[no-untyped-def]
     """For ``x = X[row]``, write ``x * 2**-e`` with largest entry in [1, 2) to ``z``; return ``(2**e, norm of z)``.
 
-    ``(0, 0)`` for a zero row, ``(-1, 0)`` for a row that is not finite.
+    ``(0, 0)`` for a zero row, whose ``z`` is 0 as well; ``(-1, 0)`` for a row that is not finite.
     """
     largest = 0.0
     for j in range(X.shape[1]):
@@ -177,6 +177,7 @@ def scale_row(X, row, z):  # type: ignore[no-untyped-def]
             return -1.0, 0.0
         largest = max(largest, size)
     if largest == 0.0:
+        z[: X.shape[1]] = 0.0  # what was there before may be no number, and 0 times that is none either
         return 0.0, 0.0
     exponent = math.frexp(largest)[1] - 1
     norm2 = 0.0

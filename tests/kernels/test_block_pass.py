@@ -102,12 +102,12 @@ def test_scaled_rows_are_exact(dtype):
     rows = [[0.0, -0.0, 0.0], [tiny, 0.0, -tiny], [np.finfo(dtype).max, -1.0, 0.5], [1.0, 2.0, 3.0], [-0.3, 1e-30, 0]]
     rows += [[np.nan, 1.0, 0.0], [np.inf, 0.0, 1.0], [1.0, 2.0, -np.inf]]
     for row in rows:
-        X, z = np.array([[9.0] * 3, row], dtype=dtype), np.full(3, 5.0)
+        X, z = np.array([[9.0] * 3, row], dtype=dtype), np.full(3, np.nan)
         scale, size = scale_row(X, 1, z)
         if not np.isfinite(row).all():
             assert (scale, size) == (-1.0, 0.0)
         elif not any(row):
-            assert (scale, size) == (0.0, 0.0)
+            assert (scale, size) == (0.0, 0.0) and not z.any()
         else:
             assert math.frexp(scale)[0] == 0.5 and 1 <= np.abs(z).max() < 2
             exact = [Fraction(float(x)) / Fraction(scale) for x in X[1]]
