@@ -283,7 +283,8 @@ def test_intervals_are_hardly_wider_than_the_best_unbiased_use_of_the_releases(c
     to count. Of squares the first estimate is ``A^-1 b``, with the noise of both. (Of means there is one release, and
     the interval is that of it.) Squares are at 1.37, as cut residuals might be skewed (1.2
     before the norms of rows were counted, with intervals 1.7 times as wide: the best ones shrank even more); classes at
-    1.3 to 1.4 in this setting, where most of the variance is noise: steps are weighed as if Hessians were wrong by a part of it.
+    1.3 to 1.4 in this setting, where most of the variance is noise: steps are weighed as if Hessians were wrong by a
+    part of it.
     """
     ratios, rng, case = [], np.random.default_rng(5), CASES[case]
     model = case.model()
