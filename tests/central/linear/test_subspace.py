@@ -108,6 +108,9 @@ def test_the_answer_is_a_function_of_releases_and_public_numbers():
             self.noise_std = release.noise_std
             return release.value
 
+        def once(self, name, find):
+            return find()
+
         def visit(self, point):
             return point
 
