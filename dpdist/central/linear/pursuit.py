@@ -278,16 +278,25 @@ class Pursuit(LinearMethod):
         point, _, found = self._fitted(oracle, "", kept, target)
         return point, found
 
+    def _mean_label(self, oracle: Oracle, target: int | None) -> Noisy:
+        """From the gradient at 0 of the constant feature alone, in which all rows count alike."""
+
+        def find() -> Noisy:
+            unit = self.problem.n_rows * self._constant(self._usual, 0)
+            unit *= self._curvature.slope_at_zero if self._signs else 1.0
+            value = oracle.ask("level", np.zeros(2), self._gradient((), self._usual, target))
+            return Noisy(-value[-1:] / unit, oracle.noise_std / unit)
+
+        found: Noisy = oracle.once(f"level {target}", find)
+        return found
+
     def _best_constant(self, oracle: Oracle, target: int | None) -> float:
-        """The margin that fits all rows best, from the gradient at 0."""
-        problem, query = self.problem, self._gradient((), self._usual, target)
-        size = self._constant(self._usual, 0)
-        mean = -float(oracle.ask("level", np.zeros(2), query)[-1]) / (problem.n_rows * size)
+        """The margin that fits all rows best."""
+        (mean,), std = self._mean_label(oracle, target)
         if not self._signs:
-            return mean
-        curvature = self._curvature
-        labels, noise = mean / curvature.slope_at_zero, oracle.noise_std / (problem.n_rows * size)
-        return curvature.level(shrunken(labels, noise / curvature.slope_at_zero)).margin if curvature.level else 0.0
+            return float(mean)
+        level = self._curvature.level
+        return level(shrunken(float(mean), std)).margin if level else 0.0
 
     def _chosen(self, oracle: Oracle, name: str, point: Vector, target: int | None) -> list[int]:
         """The columns with the largest part of the gradient; the constant feature is none."""
@@ -324,6 +333,7 @@ class Pursuit(LinearMethod):
             rounds=["gradient"] * (1 if name else LAST_ROUNDS),
             least_length=SHORTEST if self._signs else LEAST_LENGTH,
             signal=0.0,  # chosen columns may all be noise: the prior may shrink
+            labels=self._mean_label(oracle, target) if self._signs and constant else None,
         )
 
         def whole(w: Vector) -> Vector:
