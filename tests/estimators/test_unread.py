@@ -113,9 +113,7 @@ def test_the_reader_that_is_named_reads_it():
 
 def test_what_auto_chooses_by_is_a_warning():
     model = classifier(row_norm=1.0, second_moment=2.0, alpha=0.1)
-    with pytest.warns(
-        UserWarning, match=r"second_moment=2.0 .* which became 'accelerated': the least error .*It is read with"
-    ):
+    with pytest.warns(UserWarning, match=r"second_moment=2.0 .* which became 'newton': rows are few.*It is read with"):
         model.plan(1000, 3)
     # but what nothing at all would read is none
     with pytest.raises(BudgetError, match=r"radius=2\.0 has nobody to read it with method='auto': leave it out"):

@@ -132,4 +132,4 @@ def test_an_audit_says_what_it_became(load, tmp_path, capsys):
     assert found["id"] == "coord-sampling" and not found["contradicted"]
     load(LOGIT)
     found = json.loads(call(capsys, "audit", tmp_path / "auto.yaml", "--runs", "50", "--json").out)
-    assert found["id"] == "dp-agd" and not found["contradicted"], "the best for the few rows of an audit"
+    assert found["id"] == "dp-newton" and not found["contradicted"], "the best for the few rows of an audit"
