@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from dpdist.errors import BudgetError
-from dpdist.estimators.parameters import check_count
+from dpdist.estimators.parameters import check_count, need_delta
 from dpdist.method import DECIDED, Method, Noted, Oracle, Public, Vector
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.budget import Neighbours
@@ -86,11 +86,7 @@ class RankingMethod(Method):
         )
 
     def _with(self, public: Public, statement: Any, **choices: Any) -> Self:
-        if public.budget.delta == 0:
-            raise BudgetError(
-                "sums over pairs are released with Gaussian noise, which needs delta > 0: pass delta, far below "
-                "1/n_rows, for example delta=1e-6"
-            )
+        need_delta(public.budget.delta, "sums over pairs")
         if public.neighbours is not Neighbours.REPLACE_ONE or not public.counted:
             raise BudgetError("pairs of rows need a public number of rows: neighbours='replace-one'")
         return super()._with(public, statement, **choices)
