@@ -7,8 +7,8 @@ from pathlib import Path
 
 from setuptools import find_namespace_packages, setup
 
-places = {"dpdist.pipelines": "pipelines"}
+folders = {"dpdist.pipelines": "pipelines"}
 if Path("deploy/site/_build/html/index.html").exists():
-    places["dpdist.site"] = "deploy/site/_build/html"
+    folders["dpdist.site"] = "deploy/site/_build/html"
 
-setup(packages=[*find_namespace_packages(include=["dpdist*"]), *places], package_dir=places)
+setup(packages=[*find_namespace_packages(include=["dpdist*"]), *folders], package_dir=folders)

@@ -135,9 +135,8 @@ def original_units(model: Any) -> OriginalUnits:
             "only a linear model of a dataset that 'dpdist ingest' made of a table knows the units of its columns: "
             "coefficients of rows that were passed as arrays are in the units of the arrays"
         )
-    inferred = getattr(model, "_inferred", "of a model that was loaded, intervals are in its record")
     title = type(model).__name__
-    return OriginalUnits(title, coef, model.intercept_, encoding, inferred, predicts_numbers(model))
+    return OriginalUnits(title, coef, model.intercept_, encoding, model._inferred, predicts_numbers(model))
 
 
 def original_record(model: Any, level: float = LEVEL) -> dict[str, Any] | None:

@@ -37,6 +37,15 @@ def check_between(name: str, value: Any, low: float, high: float = math.inf) -> 
         raise BudgetError(f"{name} must be a number from {low:g} to {high:g}, got {value!r}")
 
 
+def need_delta(delta: float, released: str) -> None:
+    """Refuse Gaussian noise without delta, before what is ``released`` with it is planned."""
+    if delta == 0:
+        raise BudgetError(
+            f"{released} are released with Gaussian noise, which needs delta > 0: pass delta, far below 1/n_rows, for "
+            "example delta=1e-6"
+        )
+
+
 def check_count(name: str, value: Any, low: int = 1) -> None:
     """A whole number of at least ``low``."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < low:

@@ -19,9 +19,9 @@ from dpdist.data.encoding import Encoding
 from dpdist.estimators.inference import Inferred
 from dpdist.jobs.job import job_of, make_estimator
 from dpdist.jobs.yaml_lines import parse
-from dpdist.runs.directory import ARRAYS, RECORD, OutputError, output_error, read_run
+from dpdist.runs.directory import ARRAYS, RECORD, OutputError, read_arrays, read_finished_run
 from dpdist.runs.fitted import GROUP, attributes_of, fitted_state
-from dpdist.runs.storage import ResultStore, ResultStoreError, result_store
+from dpdist.runs.storage import result_store
 
 _INFERRED = "inferred."
 _MOST_ENTRIES = 2_000_000
@@ -87,10 +87,8 @@ def load_run(place: str | os.PathLike[str]) -> Any:
     >>> model.predict(np.zeros((2, 3))).shape, model.guarantee_.simulation
     ((2,), True)
     """
-    record, store = read_run(place), result_store(place)
+    record, store = read_finished_run(place), result_store(place)
     where = store.shown(RECORD)
-    if record.get("status") != "done":
-        raise OutputError(f"the run at {place} is not finished: go on with it with dpdist run JOB --resume")
     state = record.get("fitted")
     if state is None:
         raise OutputError(
@@ -103,7 +101,8 @@ def load_run(place: str | os.PathLike[str]) -> Any:
             f"released arrays are in {store.shown(ARRAYS)}; in Python, fit with the run_id of the run gives the "
             "estimator again, and costs nothing"
         )
-    arrays, kept = _read(store, ARRAYS), _read(store, f"{ARRAYS}/{GROUP}") if state["arrays"] else {}
+    arrays = read_arrays(store, ARRAYS)
+    kept = read_arrays(store, f"{ARRAYS}/{GROUP}") if state["arrays"] else {}
     try:
         return _model(record, state, arrays, kept, str(where))
     except (KeyError, TypeError, AttributeError) as error:
@@ -136,16 +135,3 @@ def _model(record: Mapping[str, Any], state: Any, arrays: Any, kept: Any, where:
     model._encoding = Encoding.from_attributes(dataset["encoding"]) if dataset.get("encoding") else None
     model.plan_ = RecordedPlan(record["plan"]["accountant"], record["plan"]["items"])
     return model
-
-
-def _read(store: ResultStore, name: str) -> dict[str, NDArray[Any]]:
-    try:
-        return store.read_arrays(name)
-    except ResultStoreError as error:
-        raise output_error(error, f"the arrays at {store.shown(name)} cannot be read: {error}") from None
-    except Exception as error:  # zarr and its codecs have many kinds of errors
-        problem = type(error).__name__
-    raise OutputError(
-        f"the arrays at {store.shown(name)} cannot be read ({problem}); write them again with dpdist run JOB --resume, "
-        "which costs nothing"
-    )

@@ -34,8 +34,35 @@ from dpdist.privacy.mechanisms.norms import FROBENIUS
 from dpdist.privacy.randomness.bits import Bits
 
 
+class _PairsOfTwoClasses(Query):
+    """What sums over pairs of a positive and a negative row have in common: clipped rows, their grid and size."""
+
+    is_sum: ClassVar[bool] = False
+
+    row_norm: float
+    n_features: int
+
+    def __post_init__(self) -> None:
+        check_bound(self.row_norm, "row_norm")
+
+    @property
+    def grid(self) -> float:
+        return pair_grid(self.row_norm)
+
+    @property
+    def size(self) -> int:
+        return self.n_features
+
+    @property
+    def row_units(self) -> int:
+        return int(2**ROW_BITS)
+
+    def plain_bound(self, norm: float) -> float:
+        return math.inf  # a sample of rows would be one of pairs
+
+
 @dataclass(frozen=True)
-class PairSum(Query):
+class PairSum(_PairsOfTwoClasses):
     """``sum_{i positive, j negative} k(s_i - s_j) (x_i - x_j)`` over all pairs of ``n_rows`` clipped rows.
 
     The state is the point w of the scores ``s = <w, x>``, which count as the middles of `N_BINS` bins. The rows are
@@ -53,33 +80,13 @@ class PairSum(Query):
 
     tag: ClassVar[str] = "PairSum"
 
-    is_sum: ClassVar[bool] = False
-
     row_norm: float
     n_rows: int
     n_features: int
 
-    def __post_init__(self) -> None:
-        check_bound(self.row_norm, "row_norm")
-
     @property
     def bound(self) -> float:
         return self.row_norm * max(self.n_rows - 1, 1) * (1 + 2.0**-50)
-
-    @property
-    def grid(self) -> float:
-        return pair_grid(self.row_norm)
-
-    @property
-    def size(self) -> int:
-        return self.n_features
-
-    @property
-    def row_units(self) -> int:
-        return int(2**ROW_BITS)
-
-    def plain_bound(self, norm: float) -> float:
-        return math.inf  # a sample of rows would be one of pairs
 
     def sensitivity(self, neighbours: Neighbours, norm: float | None = None) -> float:
         if neighbours is not Neighbours.REPLACE_ONE:
@@ -184,7 +191,7 @@ class BlockPairSum(Query):
 
 
 @dataclass(frozen=True)
-class StreamPairSum(Query):
+class StreamPairSum(_PairsOfTwoClasses):
     """`PairSum` over the pairs of a row of one block of a stream and a row of the blocks that it is compared with.
 
     A new row is in m pairs, m the rows it is compared with, and moves the sum by ``2 R m`` at most (as in `PairSum`).
@@ -202,15 +209,13 @@ class StreamPairSum(Query):
 
     tag: ClassVar[str] = "StreamPairSum"
 
-    is_sum: ClassVar[bool] = False
-
     row_norm: float
     n_features: int
     stream: StreamPath
     number: int = 0
 
     def __post_init__(self) -> None:
-        check_bound(self.row_norm, "row_norm")
+        super().__post_init__()
         self.stream.past(self.number)
 
     @property
@@ -234,21 +239,6 @@ class StreamPairSum(Query):
     @property
     def bound(self) -> float:
         return self.row_norm * self.n_past * (1 + 2.0**-50)
-
-    @property
-    def grid(self) -> float:
-        return pair_grid(self.row_norm)
-
-    @property
-    def size(self) -> int:
-        return self.n_features
-
-    @property
-    def row_units(self) -> int:
-        return int(2**ROW_BITS)
-
-    def plain_bound(self, norm: float) -> float:
-        return math.inf  # a sample of rows would be one of pairs
 
     def sensitivity(self, neighbours: Neighbours, norm: float | None = None) -> float:
         if neighbours is not Neighbours.REPLACE_ONE:

@@ -16,7 +16,7 @@ from dpdist.data.encoding import Encoding
 from dpdist.html import STYLE, escape, number, table, warning
 from dpdist.privacy.guarantee import rounded_up
 from dpdist.reports.plain_words import in_plain_words
-from dpdist.runs.directory import OutputError, read_run
+from dpdist.runs.directory import OutputError, read_finished_run
 
 TO_BE_WRITTEN = "To be written by whoever publishes the model"
 
@@ -38,9 +38,7 @@ def model_card(location: str | os.PathLike[str], *, html: bool = False) -> str:
     OutputError
         If there is no finished run.
     """
-    run = read_run(location)
-    if run.get("status") != "done":
-        raise OutputError(f"the run at {location} is not finished: go on with it with dpdist run JOB --resume")
+    run = read_finished_run(location)
     try:
         sections = [section for section in (make(run) for make in _SECTIONS) if section.paragraphs or section.tables]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:

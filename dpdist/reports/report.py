@@ -27,8 +27,8 @@ from dpdist.reports import pictures
 from dpdist.reports.crowd_pictures import crowd
 from dpdist.reports.mixture_pictures import components
 from dpdist.reports.plain_words import in_plain_words
-from dpdist.runs.directory import RECORD, OutputError, output_error, read_run
-from dpdist.runs.storage import Arrays, ResultStore, ResultStoreError, result_store
+from dpdist.runs.directory import RECORD, OutputError, output_error, read_arrays, read_run
+from dpdist.runs.storage import Arrays, ResultStoreError, result_store
 
 REPORT = "report.html"
 
@@ -54,7 +54,8 @@ def write_report(location: str | os.PathLike[str]) -> str | Path:
     """
     store = result_store(location)
     run = read_run(location)
-    arrays = _read_arrays(store, run)
+    name = (run.get("released") or {}).get("path")
+    arrays = {} if name is None else read_arrays(store, name)
     try:
         page = render(run, arrays)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -68,22 +69,6 @@ def write_report(location: str | os.PathLike[str]) -> str | Path:
         fix = error.fix or "make room, or make the directory writable"
         raise output_error(error, f"the report cannot be written to {path} ({error.why}): {fix}") from None
     return path
-
-
-def _read_arrays(store: ResultStore, run: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    name = (run.get("released") or {}).get("path")
-    if name is None:
-        return {}
-    try:
-        return store.read_arrays(name)
-    except ResultStoreError as error:
-        raise output_error(error, f"the released arrays at {store.shown(name)} cannot be read: {error}") from None
-    except Exception as error:  # zarr and its codecs have many kinds of errors
-        problem = type(error).__name__
-    raise OutputError(
-        f"the released arrays at {store.shown(name)} cannot be read ({problem}); run the job again with --resume, "
-        "which costs nothing"
-    )
 
 
 def render(run: Mapping[str, Any], arrays: Arrays) -> str:

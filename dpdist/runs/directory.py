@@ -18,10 +18,12 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from numpy.typing import NDArray
+
 from dpdist.errors import DpdistError, Unavailable
 from dpdist.privacy.ledger.heads import Head
 from dpdist.runs.provenance import now
-from dpdist.runs.storage import Arrays, ResultStoreError, ResultStoreUnavailable, as_json, result_store
+from dpdist.runs.storage import Arrays, ResultStore, ResultStoreError, ResultStoreUnavailable, as_json, result_store
 
 FORMAT = "dpdist-run/1"
 RECORD, ARRAYS, LEDGER = "run.json", "released.zarr", "ledger.sqlite"
@@ -216,6 +218,28 @@ def read_run(location: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(run, dict) or run.get("format") != FORMAT:
         raise OutputError(f"{path} is not a run of this version of dpdist: expected the format {FORMAT}")
     return run
+
+
+def read_finished_run(location: str | os.PathLike[str]) -> dict[str, Any]:
+    """The same; `OutputError` also if the run is not finished."""
+    run = read_run(location)
+    if run.get("status") != "done":
+        raise OutputError(f"the run at {location} is not finished: go on with it with dpdist run JOB --resume")
+    return run
+
+
+def read_arrays(store: ResultStore, name: str) -> dict[str, NDArray[Any]]:
+    """The arrays of a run; `OutputError` if they are damaged."""
+    try:
+        return store.read_arrays(name)
+    except ResultStoreError as error:
+        raise output_error(error, f"the released arrays at {store.shown(name)} cannot be read: {error}") from None
+    except Exception as error:  # zarr and its codecs have many kinds of errors
+        problem = type(error).__name__
+    raise OutputError(
+        f"the released arrays at {store.shown(name)} cannot be read ({problem}); run the job again with --resume, "
+        "which costs nothing"
+    )
 
 
 def _taken(path: str, status: str) -> str:

@@ -13,6 +13,7 @@ import pytest
 from dpdist.data import Dataset
 from dpdist.data.encoding import Encoding
 from dpdist.data.ingestion import ingest
+from dpdist.data.ingestion_spec import IngestionSpec
 from dpdist.errors import DataError
 
 TABLE = pd.DataFrame(
@@ -50,6 +51,11 @@ def test_empty_cells_become_what_was_declared_and_no_row_is_lost(tmp_path: Path,
         np.testing.assert_array_equal(encoding.encode(table), stored["X"])
     assert encoding.described()["age"] == "from 0 to 100, as -1 to 1; empty cells have a column of their own"
     assert encoding.described()["kids"] == "empty cells count as 0"
+
+
+def test_kept_cells_are_described_as_empty() -> None:
+    spec = IngestionSpec(features=("age",), missing={"age": "keep"})
+    assert Encoding(spec).described() == {"age": "empty cells stay empty"}
 
 
 def test_without_clipping_values_leave_their_range(tmp_path: Path) -> None:
@@ -100,8 +106,6 @@ def test_what_an_empty_cell_cannot_stand_for_is_refused(tmp_path: Path, missing:
 
 
 def test_a_table_that_cannot_be_encoded_is_refused_by_columns_and_rows_not_by_values() -> None:
-    from dpdist.data.ingestion_spec import IngestionSpec
-
     known = Encoding(IngestionSpec(features=("age", "town"), levels={"town": ("A", "B")}))
     assert Encoding.from_attributes(known.to_attributes()) == known
     with pytest.raises(DataError, match="no column 'town'"):

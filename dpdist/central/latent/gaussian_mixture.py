@@ -25,7 +25,7 @@ from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator, planned
-from dpdist.estimators.parameters import BOUNDS, check_bound, check_count, choice, public_vector
+from dpdist.estimators.parameters import BOUNDS, check_bound, check_count, choice, need_delta, public_vector
 from dpdist.kernels.mixture_shares import Components
 from dpdist.method import DECIDED, Line, Method, Noted, Oracle, Public, Vector, by_name
 from dpdist.privacy.accounting.plan import Plan
@@ -87,11 +87,7 @@ class MixtureEM(Method):
         check_count("n_rounds", self.n_rounds)
 
     def decide(self, public: Public, statement: MixtureStatement) -> Self:
-        if public.budget.delta == 0:
-            raise BudgetError(
-                "sums are released with Gaussian noise, which needs delta > 0: pass delta, far below 1/n_rows, for "
-                "example delta=1e-6"
-            )
+        need_delta(public.budget.delta, "sums")
         wanted = statement.n_components * public.n_features
         if len(statement.start) != wanted:
             raise BudgetError(

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.estimator import planned
-from dpdist.estimators.parameters import check_count
+from dpdist.estimators.parameters import check_count, need_delta
 from dpdist.identity import ADDED
 from dpdist.kernels.latent import Latent, TwoComponents
 from dpdist.kernels.moments import unpack_symmetric
@@ -91,11 +91,7 @@ class LatentMethod(Method):
 
     def _with(self, public: Public, statement: Any, **choices: Any) -> Self:
         decided = super()._with(public, statement, **choices)
-        if public.budget.delta == 0:
-            raise BudgetError(
-                "gradients are released with Gaussian noise, which needs delta > 0: pass delta, far below 1/n_rows, "
-                "for example delta=1e-6"
-            )
+        need_delta(public.budget.delta, "gradients")
         decided._check_start()
         return decided
 

@@ -29,7 +29,7 @@ from dpdist.central.linear.normal_rows import Rows, descent, response
 from dpdist.constraints import ElasticNet, largest_norm, proximal
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
-from dpdist.estimators.parameters import BOUNDS
+from dpdist.estimators.parameters import BOUNDS, need_delta
 from dpdist.method import DECIDED, Line, Oracle, Public
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.accounting.releases import Poisson
@@ -50,11 +50,7 @@ MAX_FEATURES_FOR_SMOOTHNESS = 2000
 
 def needs_delta(problem: Problem) -> None:
     """Refuse Gaussian noise without delta, in the words of the estimator's parameters."""
-    if problem.budget.delta == 0:
-        raise BudgetError(
-            "gradients are released with Gaussian noise, which needs delta > 0: pass delta, far below 1/n_rows, "
-            "for example delta=1e-6"
-        )
+    need_delta(problem.budget.delta, "gradients")
 
 
 def check_curvature(problem: Problem) -> None:

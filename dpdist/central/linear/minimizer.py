@@ -89,16 +89,16 @@ class Minimizer(Estimator):
     solver : str or LinearMethod, default "auto"
         The loop: ``"gradient"`` and ``"accelerated"`` (`dpdist.central.linear.gradient_descent`); ``"objective"`` and
         ``"output"``, one release of the exact minimiser (`perturbation`); ``"svrg"``, ``"svrg++"``, ``"katyusha"``
-        (`variance_reduced`); ``"momentum"`` and ``"langevin"`` for losses that are not
-        convex (`stationary`), ``"trust-region"`` (`second_order`) and ``"net"`` (`net`);
-        ``"newton"``, ``"sufficient-statistics"`` and ``"robust-newton"``, whose steps are weighed
-        by what is released (`newton`, `sufficient_statistics`, `robust_newton`); ``"mirror"`` and
-        ``"accelerated-mirror"`` (`mirror`); ``"frank-wolfe"`` over an l1 ball or simplex (`frank_wolfe`);
-        ``HardThresholding(n_nonzero=8)`` for few coefficients (`hard_threshold`). A name is the object with its
-        defaults: ``solver=FrankWolfe(n_rounds=40)`` sets what it reads, such as the public point ``start`` where it
-        begins and, of some, ``combine``, which of its points it returns. ``"auto"`` takes the least predicted error,
-        from public numbers only (`dpdist.central.linear.automatic`); the choice is in ``solver_``, all predictions in
-        ``solver_reason_``.
+        (`variance_reduced`); ``"momentum"`` and ``"langevin"`` for losses that are not convex (`stationary`),
+        ``"trust-region"`` (`second_order`) and ``"net"`` (`net`); ``"newton"``, ``"subspace"``,
+        ``"sufficient-statistics"`` and ``"robust-newton"``, whose steps are weighed by what is released (`newton`,
+        `subspace`, `sufficient_statistics`, `robust_newton`); ``"preconditioned"`` (`preconditioned`); ``"mirror"`` and
+        ``"accelerated-mirror"`` (`mirror`); ``"frank-wolfe"`` over an l1 ball or simplex (`frank_wolfe`), with
+        ``gradient="norm"`` also over other sets (`noisy_frank_wolfe`); ``HardThresholding(n_nonzero=8)`` for few
+        coefficients (`hard_threshold`). A name is the object with its defaults: ``solver=FrankWolfe(n_rounds=40)`` sets
+        what it reads, such as the public point ``start`` where it begins and, of some, ``combine``, which of its points
+        it returns. ``"auto"`` takes the least predicted error, from public numbers only
+        (`dpdist.central.linear.automatic`); the choice is in ``solver_``, all predictions in ``solver_reason_``.
     gradient : str or Gradient, default "auto"
         What bounds a row's contribution (`dpdist.central.linear.bounding`): ``"norm"`` clips its gradient in the l2
         norm; ``ClipLabel(label_bound)`` clips labels, for least squares; ``"scale-rows"`` scales rows and labels down

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from dpdist.errors import BudgetError
-from dpdist.estimators.parameters import check_bound, check_count
+from dpdist.estimators.parameters import check_bound, check_count, need_delta
 from dpdist.kernels.moments import unpack_symmetric
 from dpdist.kernels.pair_blocks import LARGEST_NEGATIVE, MOST_BLOCK_ROWS
 from dpdist.method import DECIDED, Line, Method, Noted, Oracle, Public, Vector
@@ -92,11 +92,7 @@ class MetricGradient(Method):
         return "no Hessian of the pairs is released, so that no interval of a metric is known to be valid"
 
     def decide(self, public: Public, statement: MetricStatement) -> Self:
-        if public.budget.delta == 0:
-            raise BudgetError(
-                "sums over pairs are released with Gaussian noise, which needs delta > 0: pass delta, far below "
-                "1/n_rows, for example delta=1e-6"
-            )
+        need_delta(public.budget.delta, "sums over pairs")
         public.units.need_counted("rows are dealt to blocks by their position")
         if public.n_rows < self.block_rows:
             raise BudgetError(

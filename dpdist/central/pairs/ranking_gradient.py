@@ -18,20 +18,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-import numpy as np
-
 from dpdist.central.pairs.ranking_method import RankingMethod, RankingStatement, enough_rounds
-from dpdist.constraints import L2Ball
 from dpdist.estimators.parameters import check_bound
 from dpdist.method import DECIDED, Line, Oracle, Public, Vector
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian
 from dpdist.queries.pair_sums import PairSum
-from dpdist.solvers.loops import drive, prox_gradient
 
 MOST_ROUNDS = 100
-TAIL = 0.5
-"""Of the points, whose mean is returned."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +60,11 @@ class PairGradient(RankingMethod):
         return [Line("pairs", Gaussian(), self.query, count=self.rounds)]
 
     def solution(self, oracle: Oracle) -> Vector:
-        ball = L2Ball(self.statement.radius)
-
         def gradient(w: Vector) -> Vector:
             return self.mean_gradient(oracle.ask("pairs", oracle.visit(w)))
 
         assert self.step_size is not None
-        start = np.zeros(self.public.n_features)
-        loop = prox_gradient(start, lambda v, step: ball.project(v), self.step_size, self.rounds, tail=TAIL)
-        return drive(loop, gradient)
+        return self.descend(gradient, self.step_size)
 
     def expected_error(self, plan: Plan) -> float | None:
         public = self.public

@@ -9,15 +9,22 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
+from dpdist.constraints import L2Ball
 from dpdist.errors import BudgetError
-from dpdist.estimators.parameters import check_count
+from dpdist.estimators.parameters import check_count, need_delta
 from dpdist.method import DECIDED, Method, Noted, Oracle, Public, Vector
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.budget import Neighbours
+from dpdist.solvers.loops import drive, prox_gradient
+
+TAIL = 0.5
+"""Of the points, whose mean is returned."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +93,7 @@ class RankingMethod(Method):
         )
 
     def _with(self, public: Public, statement: Any, **choices: Any) -> Self:
-        if public.budget.delta == 0:
-            raise BudgetError(
-                "sums over pairs are released with Gaussian noise, which needs delta > 0: pass delta, far below "
-                "1/n_rows, for example delta=1e-6"
-            )
+        need_delta(public.budget.delta, "sums over pairs")
         if public.neighbours is not Neighbours.REPLACE_ONE or not public.counted:
             raise BudgetError("pairs of rows need a public number of rows: neighbours='replace-one'")
         return super()._with(public, statement, **choices)
@@ -100,6 +103,12 @@ class RankingMethod(Method):
         n = self.public.n_rows
         gradient: Vector = pairs * (-4 / (n * max(n - 1, 1)))
         return gradient
+
+    def descend(self, gradient: Callable[[Vector], Vector], step: float) -> Vector:
+        """Steps along gradients, each projected onto the ball; the mean of the last points."""
+        ball, start = L2Ball(self.statement.radius), np.zeros(self.public.n_features)
+        loop = prox_gradient(start, lambda v, _: ball.project(v), step, self.rounds, tail=TAIL)
+        return drive(loop, gradient)
 
     def gradient_noise(self, std: float) -> float:
         """Standard deviation of the noise in a coordinate of the mean gradient, from that of the sum."""

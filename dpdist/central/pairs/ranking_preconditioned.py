@@ -26,7 +26,7 @@ from typing import Any, Self
 import numpy as np
 
 from dpdist.central.linear.preconditioned import BEYOND
-from dpdist.central.pairs.ranking_method import RankingMethod, RankingStatement
+from dpdist.central.pairs.ranking_method import TAIL, RankingMethod, RankingStatement
 from dpdist.constraints import L2Ball
 from dpdist.errors import BudgetError
 from dpdist.kernels.moments import unpack_symmetric
@@ -42,8 +42,6 @@ from dpdist.solvers.metric_steps import in_metric
 
 MOMENT_SHARE = 0.15
 ROUNDS = 60
-TAIL = 0.5
-"""Of the points, whose mean is returned."""
 ENOUGH = 2.0
 """Average eigenvalue of rows as long as ``row_norm``, over ``edge``, from which the matrix is worth its share."""
 MOST_FEATURES = 500

@@ -22,10 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-import numpy as np
-
 from dpdist.central.pairs.ranking_method import RankingMethod, RankingStatement
-from dpdist.constraints import L2Ball
 from dpdist.errors import BudgetError
 from dpdist.estimators.parameters import check_bound, check_count, choice
 from dpdist.method import DECIDED, Line, Oracle, Public, Vector
@@ -33,10 +30,6 @@ from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.accounting.stream_paths import MEMORIES, StreamPath
 from dpdist.privacy.mechanisms.additive import Gaussian
 from dpdist.queries.pair_sums import StreamPairSum
-from dpdist.solvers.loops import drive, prox_gradient
-
-TAIL = 0.5
-"""Of the points, whose mean is returned."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +93,7 @@ class PairStream(RankingMethod):
         return [Line("pairs", Gaussian(), self._query(0), count=self.rounds, path=self.path)]
 
     def solution(self, oracle: Oracle) -> Vector:
-        ball, turns = L2Ball(self.statement.radius), itertools.count()
+        turns = itertools.count()
 
         def gradient(w: Vector) -> Vector:
             query = self._query(next(turns))
@@ -108,9 +101,7 @@ class PairStream(RankingMethod):
             return pairs * (-2 / (self.path.block_rows * query.n_past))
 
         assert self.step_size is not None
-        start = np.zeros(self.public.n_features)
-        loop = prox_gradient(start, lambda v, step: ball.project(v), self.step_size, self.rounds, tail=TAIL)
-        return drive(loop, gradient)
+        return self.descend(gradient, self.step_size)
 
     def expected_error(self, plan: Plan) -> float | None:
         query: Any = self._query(0)
