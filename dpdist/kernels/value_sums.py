@@ -50,7 +50,7 @@ def loss_table(
             some, labels = rows[start : start + _ROWS], y[start : start + _ROWS, None]
             base = loss.value(np.zeros_like(labels), labels) if centred else 0.0
             for first in range(0, len(points), _POINTS):
-                values = loss.value(some @ points[first : first + _POINTS].T, labels)
+                values = loss.value(_margins(some, points[first : first + _POINTS]), labels)
                 if centred:
                     values = values - base
                 units = np.trunc(np.clip(values, low, high) / grid)
@@ -59,3 +59,12 @@ def loss_table(
                     found = to_units(units, 1.0).sum(axis=0)
                 total[first : first + _POINTS] += found.astype(np.int64)
     return total
+
+
+def _margins(rows: NDArray[np.float64], points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``rows @ points.T``, feature by feature: the bits of a row's are the same wherever it stands, which BLAS does not
+    promise, and which a sum needs of which one row is replaced."""
+    margins = np.zeros((len(rows), len(points)))
+    for column, weights in zip(rows.T, points.T, strict=True):
+        margins += column[:, None] * weights
+    return margins
