@@ -150,7 +150,10 @@ class Plan:
         return math.sqrt(2 * max(column_rho(c) for c in columns(self.releases)))
 
     def describe(self) -> list[dict[str, Any]]:
-        """One dict of plain values per item, for reports and the ledger."""
+        """One dict of plain values per item, for reports and the ledger.
+
+        ``paid`` says how many of the releases the dearest row pays in full, where rows pay unequally.
+        """
         return [
             {
                 "name": item.name,
@@ -162,6 +165,7 @@ class Plan:
                 "parameter": float(item.mechanism.cost.parameter),
                 "sampling": None if item.sampling is None else repr(item.sampling),
                 "fold": None if item.fold is None else f"{item.fold[0]}[{item.fold[1]}]",
+                **({} if item.path is None else {"paid": float(item.path.paid)}),
             }
             for item in self.items
         ]
@@ -216,13 +220,15 @@ class Plan:
         return str(self)
 
     def __str__(self) -> str:
-        head = ("name", "mechanism", "count", "strength", "cost", "sampling", "fold")
+        described = self.describe()
+        head: tuple[str, ...] = ("name", "mechanism", "count", "strength", "cost", "sampling", "fold")
+        head += ("paid",) * any("paid" in row for row in described)
         rows = [head] + [
             tuple(
-                "" if row[key] is None else f"{row[key]:.6g}" if isinstance(row[key], float) else str(row[key])
-                for key in head
+                "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+                for cell in (row.get(key) for key in head)
             )
-            for row in self.describe()
+            for row in described
         ]
         widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
         table = "\n".join(

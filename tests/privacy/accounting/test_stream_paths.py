@@ -81,6 +81,10 @@ def test_noise_is_calibrated_to_the_dearest_row():
     two = [Item("pairs", Gaussian(), 100, path=path, share=0.5), Item("moment", Gaussian(), share=0.5)]
     both = calibrate(two, Budget(1.0, 1e-6))
     assert both.total_mu == pytest.approx(gdp_mu(1.0, 1e-6), rel=1e-6)
+    # whoever adds up what a plan shows comes to what is charged
+    shown = both.describe()
+    total = sum(row["parameter"] ** 2 * row.get("paid", row["count"]) for row in shown)
+    assert math.sqrt(total) == pytest.approx(both.total_mu) and f"{path.paid:.6g}" in str(both)
 
 
 def test_what_does_not_add_up_row_by_row_is_refused():
