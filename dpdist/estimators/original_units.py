@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dpdist.data.encoding import Encoding
 from dpdist.errors import DataError, NoIntervals
+from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.inference import LEVEL, Inference, Inferred, Summary
 from dpdist.estimators.predicting import predicts_numbers
 from dpdist.html import number
@@ -63,11 +64,11 @@ class OriginalUnits(Inference):
         self._inferred = inferred if isinstance(inferred, str) else self._mapped(inferred, scale, shift, slope)
 
     def _mapped(self, known: Inferred, scale: Vector, shift: Vector, slope: float) -> Inferred | str:
-        if known.alone:
-            return f"in the units of the table intervals need how the coefficients vary together: {known.alone}"
         coefs = np.atleast_2d(self.coef_)
         n, d = coefs.shape
         size = len(known.values) // n
+        if known.alone and known.together != size:
+            return f"in the units of the table intervals need how the coefficients vary together: {known.alone}"
         map_one = np.zeros((d + 1, size))
         map_one[np.arange(d), np.arange(d)] = scale / slope
         map_one[d, :d] = shift / slope
@@ -89,6 +90,7 @@ class OriginalUnits(Inference):
             values=values,
             covariance=covariance,
             noise=noise.ravel(),
+            together=d + 1 if known.alone else known.together,
             main=(np.arange(n)[:, None] * (d + 1) + np.arange(d)).reshape(np.shape(self.coef_)),
         )
 
@@ -130,13 +132,16 @@ def original_units(model: Any) -> OriginalUnits:
         Of a model that was not fitted to a table with ranges, or has no coefficients.
     """
     encoding, coef = model._encoding, getattr(model, "coef_", None)
-    if encoding is None or coef is None or np.shape(coef)[-1:] != (len(encoding.names),):
+    linear = hasattr(model, "intercept_") or Answer.COEFFICIENTS in model.answers
+    if encoding is None or coef is None or not linear or np.shape(coef)[-1:] != (len(encoding.names),):
         raise DataError(
             "only a linear model of a dataset that 'dpdist ingest' made of a table knows the units of its columns: "
             "coefficients of rows that were passed as arrays are in the units of the arrays"
         )
     title = type(model).__name__
-    return OriginalUnits(title, coef, model.intercept_, encoding, model._inferred, predicts_numbers(model))
+    return OriginalUnits(
+        title, coef, getattr(model, "intercept_", 0.0), encoding, model._inferred, predicts_numbers(model)
+    )
 
 
 def original_record(model: Any, level: float = LEVEL) -> dict[str, Any] | None:

@@ -105,7 +105,7 @@ def _of_rows(model: Any, method: FunctionType, X: Rows) -> Rows:
 
 def of_stored_rows(model: Any, method: FunctionType, X: Rows) -> Rows:
     """The same; a null row, of which nothing is known, has no answer: NaN, or the empty text."""
-    known = np.isfinite(X).all(axis=1)
+    known = known_rows(model, X)
     like = _with_missing(_of_rows(model, method, np.zeros((1, X.shape[1]))))
     found = np.full((len(X), *like.shape[1:]), "" if like.dtype.kind in "UT" else np.nan, dtype=like.dtype)
     if known.any():
@@ -118,9 +118,15 @@ def answers_of(model: Any, X: Rows, name: str = "predict") -> Rows:
     return of_stored_rows(model, getattr(type(model), name).__wrapped__, X)
 
 
+def known_rows(model: Any, X: Rows) -> NDArray[np.bool_]:
+    """Which rows of ``X`` are no null rows: these are infinite where a NaN is an empty cell."""
+    known = ~np.isinf(X) if model.empty_cells else np.isfinite(X)
+    return np.asarray(known.all(axis=1))
+
+
 def predicts_numbers(model: Any) -> bool:
     """Whether what it predicts is a label that is a number, in some units."""
-    return Answer.NUMBERS in model.answers and not is_classifier(model)
+    return bool({Answer.NUMBERS, Answer.COEFFICIENTS} & {*model.answers}) and not is_classifier(model)
 
 
 def is_table(X: Any) -> bool:
@@ -205,10 +211,12 @@ def _sums_of_scores(model: Any, X: Rows, y: Rows) -> Rows:
 
 def sums_of_scores(model: Any, X: Rows, y: Rows) -> Rows:
     """How many rows have an answer and a label, and sums from which `scores_of` has the scores; y in its own units."""
+    if not hasattr(model, "predict") or {Answer.UP_TO_SIGN, Answer.CENTRES} & {*model.answers}:
+        raise DataError(f"{type(model).__name__} predicts no labels, so that it has no score on a dataset or a table")
     found = answers_of(model, X)
     if not predicts_numbers(model):
         right = found == (y if found.dtype.kind in "UT" else y.astype(np.float64))
-        known = np.isfinite(X).all(axis=1)
+        known = known_rows(model, X)
         return np.array([known.sum(), (right & known).sum()], dtype=np.float64)
     known = np.isfinite(found) & np.isfinite(y)
     y, difference = y[known], (found - y)[known]

@@ -47,7 +47,8 @@ def recorded_model(model: Any, released: Mapping[str, NDArray[Any]]) -> tuple[di
     state, arrays = fitted_state(model, released)
     known = getattr(model, "_inferred", None)
     if isinstance(known, Inferred) and known.covariance.size <= _MOST_ENTRIES:
-        state["inferred"] = {"names": list(known.names), "basis": known.basis, "alone": known.alone}
+        plain = {"basis": known.basis, "alone": known.alone, "together": known.together}
+        state["inferred"] = {"names": list(known.names), **plain}
         for name in ("values", "covariance", "noise", "main"):
             arrays[f"{_INFERRED}{name}"] = np.asarray(getattr(known, name))
     elif known is not None:
@@ -128,6 +129,7 @@ def _model(record: Mapping[str, Any], state: Any, arrays: Any, kept: Any, where:
             **{name: parts[name] for name in ("values", "covariance", "noise", "main")},
             basis=inferred["basis"],
             alone=inferred["alone"],
+            together=int(inferred.get("together", 1)),
         )
     model._inferred = inferred
     dataset = record["dataset"]

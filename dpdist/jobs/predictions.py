@@ -124,7 +124,7 @@ def _null(rows: Any) -> NDArray[Any]:
     """Rows of X, bad ones as null rows."""
     X: NDArray[Any] = rows.X
     if rows.bad is not None:
-        X[rows.bad] = np.nan
+        X[rows.bad] = rows.null
     return X
 
 

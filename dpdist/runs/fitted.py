@@ -48,7 +48,7 @@ def fitted_state(model: Any, released: Mapping[str, Any]) -> tuple[dict[str, Any
         if name.startswith("_"):
             if name not in _KNOWN:
                 left_out.append(name)
-        elif name.endswith("_") and name not in _ELSEWHERE and name.rstrip("_") not in released:
+        elif _is_kept(name) and name.rstrip("_") not in released:
             array = np.asarray(value) if isinstance(value, np.ndarray) else None
             if array is not None and array.dtype.kind in "biuf":
                 arrays[name] = array
@@ -65,10 +65,18 @@ def fitted_state(model: Any, released: Mapping[str, Any]) -> tuple[dict[str, Any
     return state, arrays
 
 
+def _is_kept(name: str) -> bool:
+    return name.endswith("_") and not name.startswith("_") and name not in _ELSEWHERE
+
+
 def attributes_of(state: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """Read back what `fitted_state` wrote."""
+    """Read back what `fitted_state` wrote; a name that it would not write is a ``KeyError``, so that no record sets a
+    ledger, a cluster or a method of the model."""
     found = {name: _value(value) for name, value in state["attributes"].items()}
     found |= dict(arrays)
+    for name in found:
+        if not _is_kept(name):
+            raise KeyError(name)
     if "guarantee" in state:
         kept = dict(state["guarantee"])
         found["guarantee_"] = Guarantee(**{**kept, "neighbours": Neighbours(kept["neighbours"])})

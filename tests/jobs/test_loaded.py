@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ import pytest
 from click.testing import CliRunner
 
 from dpdist import Ledger, load_run
+from dpdist.central import MissingCovariateRegression
 from dpdist.cli.card import command as card
 from dpdist.cli.predict import command as predict
 from dpdist.cli.score import command as score
 from dpdist.data.ingestion import ingest
-from dpdist.errors import DataError, DpdistError
+from dpdist.errors import DataError, DpdistError, NoIntervals
 from dpdist.jobs.job import load_job
+from dpdist.jobs.predictions import scored
 from dpdist.jobs.run import run_job
 from dpdist.runs.directory import OutputError
 
@@ -118,6 +121,16 @@ def test_what_cannot_be_loaded_says_so(tmp_path: Path, place: Path) -> None:
             load_run(folder)
 
 
+@pytest.mark.parametrize("name", ["ledger", "cluster", "epsilon", "fit", "_ledger_", "guarantee_", "plan_"])
+def test_a_record_sets_nothing_but_fitted_attributes(place: Path, tmp_path: Path, name: str) -> None:
+    record = json.loads((place / "x" / "run.json").read_text())
+    record["fitted"]["attributes"][name] = "elsewhere"
+    shutil.copytree(place / "x", tmp_path / "x")
+    (tmp_path / "x" / "run.json").write_text(json.dumps(record))
+    with pytest.raises(OutputError, match="is damaged"):
+        load_run(tmp_path / "x")
+
+
 def test_a_table_is_predicted_in_its_own_units_and_nothing_is_charged(place: Path, tmp_path: Path) -> None:
     model, table = load_run(place / "x"), pd.read_csv(place / "t.csv")
     account = json.loads((place / "x/run.json").read_text())["dataset"]["account"]
@@ -164,6 +177,81 @@ def test_a_score_says_that_it_is_the_curators(place: Path) -> None:
         assert of_rows["score"] == pytest.approx(of_table["score"], rel=1e-3) and of_table["n_rows"] == N
     said = called(score, place / "x", place / "t.csv")
     assert "The curator's side" in said and "under no guarantee" in said and "R squared" in said
+
+
+@pytest.mark.filterwarnings("ignore:no column of the dataset declares missing cells")
+@pytest.mark.parametrize(
+    ("method", "estimator", "data", "params"),
+    [
+        ("pair-dpgd", "PairwiseRanker", "c", "{classes: ['no', 'yes'], row_norm: 2.0}"),
+        ("dp-gem-clip", "MixedRegression", "x", "{noise_std: 0.5, radius: 1.5, init: spectral}"),
+        ("dp-gem-clip", "MissingCovariateRegression", "x", "{noise_std: 0.5, radius: 1.5}"),
+    ],
+)
+def test_models_without_an_intercept_are_fitted_to_tables(
+    place: Path, tmp_path: Path, method: str, estimator: str, data: str, params: str
+) -> None:
+    """Coefficients are told in the units of the table where they are those of a linear model."""
+    (tmp_path / "j.yaml").write_text(
+        f"method: {method}\nestimator: {estimator}\ndata: {{path: {place}/{data}.zarr}}\nparams: {params}\n"
+        f"budget: {{epsilon: 4.0, delta: 1.0e-6}}\nledger: {tmp_path}/l\noutput: {tmp_path}/r\n"
+    )
+    record = run_job(load_job(tmp_path / "j.yaml"))
+    assert (record["original_units"] is not None) == (estimator == "MissingCovariateRegression")
+    model = load_run(tmp_path / "r")
+    if estimator == "PairwiseRanker":
+        with pytest.raises(DataError, match="predicts no labels"):
+            model.score(str(place / "c.zarr"))
+    elif estimator == "MixedRegression":
+        with pytest.raises(DataError, match="predicts no labels"):
+            scored(model, str(place / "x.zarr"))
+    else:
+        table = pd.read_csv(place / "t.csv")
+        assert np.corrcoef(model.predict(table), table["price"])[0, 1] > 0.8
+        assert 1e4 < model.predict(table).mean() < 1.25e5  # in the units of the label
+
+
+def test_classes_are_told_in_the_units_of_the_table_one_by_one(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"age": rng.uniform(0, 100, 40_000)})
+    table["kind"] = np.array(["a", "b", "c"])[
+        (table["age"] / 34 + rng.normal(size=40_000) / 3).clip(0, 2.9).astype(int)
+    ]
+    table.to_csv(tmp_path / "t.csv", index=False)
+    ingest(tmp_path / "t.csv", tmp_path / "x.zarr", features=["age"], ranges={"age": (0, 100)}, label="kind",
+           label_levels=["a", "b", "c"])  # fmt: skip
+    (tmp_path / "j.yaml").write_text(
+        f"method: dp-newton\nestimator: LogisticRegression\ndata: {{path: {tmp_path}/x.zarr}}\n"
+        f"params: {{classes: [a, b, c], row_norm: 1.0}}\nbudget: {{epsilon: 8.0, delta: 1.0e-6}}\n"
+        f"ledger: {tmp_path}/l\noutput: {tmp_path}/r\n"
+    )
+    run_job(load_job(tmp_path / "j.yaml"))
+    model = load_run(tmp_path / "r")
+    units = model.original_units()
+    same = [[1.0, 0, 0, 0, 0, 0]]  # the hypothesis that the slope of the first class is 0 is the same in all units
+    statistic = model.wald_test(same).statistic
+    np.testing.assert_allclose(units.wald_test(same).statistic, statistic, rtol=1e-6)
+    assert model.wald_test([[1.0, 1, 0, 0, 0, 0]]).p_value >= 0  # of one class
+    for found in (model, units):
+        with pytest.raises(NoIntervals, match="each class has a fit of its own"):
+            found.wald_test([[1.0, 0, 1, 0, 0, 0]])
+
+
+def test_rows_with_cells_that_stay_empty_are_predicted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"age": rng.uniform(0, 100, 500), "size": rng.uniform(0, 10, 500)})
+    table["price"] = table["age"] + 10 * table["size"]
+    table.loc[::5, "age"] = np.nan
+    table.loc[3, "size"] = np.inf
+    table.to_csv(tmp_path / "t.csv", index=False)
+    bounds = {"age": (0.0, 100.0), "size": (0.0, 10.0), "price": (0.0, 200.0)}
+    ingest(tmp_path / "t.csv", tmp_path / "x.zarr", features=["age", "size"], ranges=bounds, label="price",
+           missing={"age": "keep"}, on_bad="zero")  # fmt: skip
+    model = MissingCovariateRegression(noise_std=0.5, radius=1.5, epsilon=50.0, delta=1e-6, random_state=0)
+    found = model.fit(str(tmp_path / "x.zarr")).predict(str(tmp_path / "x.zarr")).compute()
+    assert np.flatnonzero(np.isnan(found)).tolist() == [3]
+    rows = table.drop(index=3)
+    np.testing.assert_array_equal(model.predict(rows), np.delete(found, 3))
 
 
 def test_what_cannot_be_predicted_is_refused_with_what_to_do(place: Path, tmp_path: Path) -> None:
