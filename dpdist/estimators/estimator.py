@@ -364,7 +364,7 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
 
     def _check_parameters(self) -> None:
         """Refuse wrong parameters before any data is read; subclasses add theirs."""
-        if self.neighbours not in {relation.value for relation in Neighbours} | set(Neighbours):
+        if self.neighbours not in [*(relation.value for relation in Neighbours), *Neighbours]:
             raise BudgetError(
                 f"neighbours={self.neighbours!r} is not known; choose 'replace-one' or 'add-or-remove-one'"
             )
