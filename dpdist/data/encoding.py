@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpdist.data.ingestion_spec import IngestionSpec, Layout, listed
+from dpdist.data.ingestion_spec import KEEP, IngestionSpec, Layout, listed
 from dpdist.data.rows import Rows, as_kind, table_rows
 from dpdist.errors import DataError
 
@@ -138,7 +138,8 @@ class Encoding:
             if name in self.spec.missing:
                 stands_for = self.spec.missing[name]
                 own = name in self.layout.indicators
-                words.append(f"empty cells {'have a column of their own' if own else f'count as {stands_for}'}")
+                rest = "stay empty" if stands_for == KEEP else f"count as {stands_for}"
+                words.append(f"empty cells {'have a column of their own' if own else rest}")
             if words:
                 found[name] = "; ".join(words)
         return found
