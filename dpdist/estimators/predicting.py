@@ -89,6 +89,7 @@ def _of_anything(method: FunctionType) -> Answering:
                 return _of_rows(self, method, self._encoding.encode(X))
         return method(self, X)
 
+    answer.of_rows = method  # type: ignore[attr-defined]
     return answer
 
 
@@ -105,7 +106,7 @@ def _of_rows(model: Any, method: FunctionType, X: Rows) -> Rows:
 
 def of_stored_rows(model: Any, method: FunctionType, X: Rows) -> Rows:
     """The same; a null row, of which nothing is known, has no answer: NaN, or the empty text."""
-    known = np.isfinite(X).all(axis=1)
+    known = _usable(model, X)
     like = _with_missing(_of_rows(model, method, np.zeros((1, X.shape[1]))))
     found = np.full((len(X), *like.shape[1:]), "" if like.dtype.kind in "UT" else np.nan, dtype=like.dtype)
     if known.any():
@@ -113,14 +114,34 @@ def of_stored_rows(model: Any, method: FunctionType, X: Rows) -> Rows:
     return found
 
 
+def _usable(model: Any, X: Rows) -> NDArray[np.bool_]:
+    """Rows of which something is known: all cells, or some, of a model to which an empty cell is a value."""
+    finite = np.isfinite(X)
+    if not model.empty_cells:
+        return np.asarray(finite.all(axis=1))
+    return np.asarray((finite | np.isnan(X)).all(axis=1) & finite.any(axis=1))
+
+
 def answers_of(model: Any, X: Rows, name: str = "predict") -> Rows:
     """Answers about rows of ``X`` of which some may be null rows."""
-    return of_stored_rows(model, getattr(type(model), name).__wrapped__, X)
+    # not __wrapped__: of a method that is there for some parameters only, that is the answer about tables
+    return of_stored_rows(model, getattr(type(model), name).of_rows, X)
 
 
 def predicts_numbers(model: Any) -> bool:
     """Whether what it predicts is a label that is a number, in some units."""
-    return Answer.NUMBERS in model.answers and not is_classifier(model)
+    numbers = {Answer.NUMBERS, Answer.COEFFICIENTS}
+    return not numbers.isdisjoint(model.answers) and not is_classifier(model)
+
+
+def check_scored(model: Any) -> None:
+    """Refuse a score of answers that are not compared with labels row by row."""
+    if not predicts_numbers(model) and Answer.CLASSES not in model.answers:
+        words = " and ".join(kind.words for kind in model.answers) or "no predictions"
+        raise DataError(
+            f"{type(model).__name__} gives {words}, for which there is no score of labels row by row"
+            + (": pass its score arrays, score(X, y)" if Answer.RANKING in model.answers else "")
+        )
 
 
 def is_table(X: Any) -> bool:
@@ -170,6 +191,7 @@ def score_of(model: Any, dataset: Dataset) -> dict[str, Any]:
 
     **Not private**: exact numbers, for whoever may see the rows. They are not charged, and not to be published.
     """
+    check_scored(model)
     _check_width(model, dataset)
     if "y" not in dataset.arrays:
         raise DataError(f"a score needs labels, and the dataset has the arrays {sorted(dataset.arrays)} but no 'y'")
