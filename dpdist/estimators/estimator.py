@@ -248,6 +248,8 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
         dataset = self._dataset(X, y)
         self.check_missing(dataset.schema.missing)
         arrays = self._prepare(dataset.arrays)
+        if arrays.get("y") is targets and dataset.arrays["y"].dtype == "str":
+            raise DataError(f"y holds strings: {type(self).__name__} expects numbers")
         method = self._method(dataset.n_rows, self.n_features_in_, dataset.schema.units, **beside)
         if somebody_asks():
             self._warn(method)
