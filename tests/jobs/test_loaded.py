@@ -190,7 +190,13 @@ def test_what_cannot_be_predicted_is_refused_with_what_to_do(place: Path, tmp_pa
 
 def test_the_card_says_what_is_known_and_marks_what_is_not(place: Path, tmp_path: Path) -> None:
     markdown = called(card, place / "x")
-    for words in ("# Model card", "To be written by whoever publishes", "Replacing all data of any one row", "3,000"):
+    for words in (
+        "One that predicts does so",
+        "# Model card",
+        "To be written by whoever publishes",
+        "Replacing all data of any one row",
+        "3,000",
+    ):
         assert words in markdown
     assert "from 0 to 100, as -1 to 1" in markdown and "\\<i\\>\\|town\\*" in markdown and "<i>" not in markdown
     called(card, place / "x", "--html", "--output", tmp_path / "card.html")
