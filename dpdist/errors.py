@@ -76,6 +76,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     ("did you mean 'epsilon'?", '')
     """
     names = list(known)
+    if not isinstance(name, str):
+        return ""
     near = difflib.get_close_matches(name, names, n=1) or [n for n in names if n.lower() == name.lower()]
     return f"did you mean {near[0]!r}?" if near else ""
 

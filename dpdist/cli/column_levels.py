@@ -48,12 +48,24 @@ def command(source: str, column: str, most: int, fewest: int, delimiter: str, js
         return
     rows = [{"value": value, "rows": found.counts[value]} for value in proposed]
     click.echo(as_table(rows, {"value": "Value", "rows": "Rows"}))
+    numbers = all(_is_number(value) for value in found.counts)
     if left:
         click.echo(f"and {left:,} more values, which would be bad rows")
     if found.empty:
-        click.echo(f"{found.empty:,} of {found.rows:,} rows are empty; to keep them: --missing {column}=level")
+        kept = "indicator (as a number), or level (as a category)" if numbers else "level"
+        click.echo(f"{found.empty:,} of {found.rows:,} rows are empty; to keep them: --missing {column}={kept}")
+    if numbers:
+        click.echo("All values are numbers: as a number the column needs no levels, but its public --range")
     click.echo(f"\nA proposal:\n  --levels {_shell(option)}\n  --label-levels {_shell(_quoted(proposed))}\n")
     click.echo(CURATORS_SIDE)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _quoted(levels: list[str]) -> str:

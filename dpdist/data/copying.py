@@ -33,6 +33,7 @@ INGESTED = "dpdist-ingested"
 CHECKPOINT_SECONDS = 5.0
 """Time between two checkpoints: what a crash can cost, and seldom enough to cost nothing."""
 _SHOWN_ROWS = 10
+_MOST_REASONS = 5
 _MOST_WORKERS = 4
 T = TypeVar("T")
 
@@ -208,7 +209,11 @@ class Ingestion:
             self._arrange()
         if not self.group.n_rows:
             self._discard()
-            raise DataError(f"{self.public['source']} has no rows to write; {self.rows_read} were read, none is good")
+            # the curator's side, as the account of bad rows at the end
+            why = "".join(f"; {text} ({count:,})" for text, count in self.bad.most_common(_MOST_REASONS))
+            raise DataError(
+                f"{self.public['source']} has no rows to write; {self.rows_read} were read, none is good{why}"
+            )
 
     def _take(self, batch: Batch) -> None:
         """Write the rows of a batch that may be written, or put them aside if their owners may have more."""

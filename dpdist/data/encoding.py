@@ -137,8 +137,9 @@ class Encoding:
                 words.append(f"{len(levels)} levels: {', '.join(levels)}")
             if name in self.spec.missing:
                 stands_for = self.spec.missing[name]
-                kept = "stay empty" if stands_for == KEEP else f"count as {stands_for}"
-                words.append(f"empty cells {'have a column of their own' if name in self.layout.indicators else kept}")
+                own = name in self.layout.indicators
+                rest = "stay empty" if stands_for == KEEP else f"count as {stands_for}"
+                words.append(f"empty cells {'have a column of their own' if own else rest}")
             if words:
                 found[name] = "; ".join(words)
         return found

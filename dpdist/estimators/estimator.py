@@ -248,6 +248,8 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
         dataset = self._dataset(X, y)
         self.check_missing(dataset.schema.missing)
         arrays = self._prepare(dataset.arrays)
+        if arrays.get("y") is targets and dataset.arrays["y"].dtype == "str":
+            raise DataError(f"y holds strings: {type(self).__name__} expects numbers")
         method = self._method(dataset.n_rows, self.n_features_in_, dataset.schema.units, **beside)
         if somebody_asks():
             self._warn(method)
@@ -364,7 +366,7 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
 
     def _check_parameters(self) -> None:
         """Refuse wrong parameters before any data is read; subclasses add theirs."""
-        if self.neighbours not in {relation.value for relation in Neighbours} | set(Neighbours):
+        if self.neighbours not in [*(relation.value for relation in Neighbours), *Neighbours]:
             raise BudgetError(
                 f"neighbours={self.neighbours!r} is not known; choose 'replace-one' or 'add-or-remove-one'"
             )

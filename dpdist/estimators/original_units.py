@@ -126,22 +126,28 @@ class OriginalUnits(Inference):
 def original_units(model: Any) -> OriginalUnits:
     """The coefficients of a fitted linear model in the units of the table.
 
+    One without an intercept has 0 there.
+
     Raises
     ------
     DataError
-        Of a model that was not fitted to a table with ranges, or has no coefficients.
+        Of a model that was not fitted to a table with ranges, or has no coefficients, or only up to their sign.
     """
     encoding, coef = model._encoding, getattr(model, "coef_", None)
-    linear = hasattr(model, "intercept_") or Answer.COEFFICIENTS in model.answers
+    linear = hasattr(model, "intercept_") or {Answer.COEFFICIENTS, Answer.RANKING, Answer.UP_TO_SIGN} & {*model.answers}
     if encoding is None or coef is None or not linear or np.shape(coef)[-1:] != (len(encoding.names),):
         raise DataError(
             "only a linear model of a dataset that 'dpdist ingest' made of a table knows the units of its columns: "
             "coefficients of rows that were passed as arrays are in the units of the arrays"
         )
+    if Answer.UP_TO_SIGN in model.answers:
+        raise DataError(
+            f"{type(model).__name__} knows its coefficients up to their sign only, so that in the units of the table "
+            "there would be two lines: coef_ has them in the units of the dataset"
+        )
+    inferred = getattr(model, "_inferred", "of a model that was loaded, intervals are in its record")
     title = type(model).__name__
-    return OriginalUnits(
-        title, coef, getattr(model, "intercept_", 0.0), encoding, model._inferred, predicts_numbers(model)
-    )
+    return OriginalUnits(title, coef, getattr(model, "intercept_", 0.0), encoding, inferred, predicts_numbers(model))
 
 
 def original_record(model: Any, level: float = LEVEL) -> dict[str, Any] | None:

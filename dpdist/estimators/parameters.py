@@ -81,7 +81,7 @@ def check_offers(name: str, value: Any, method: str, examples: str) -> None:
 
 def choice(name: str, value: str, allowed: Sequence[str]) -> str:
     """``value``, or the error that names what there is."""
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         hint = f"{did_you_mean(value, allowed)} choose one of {', '.join(map(repr, allowed))}".lstrip()
         raise BudgetError(f"{name}={value!r} is not known; {hint}")
     return value

@@ -89,6 +89,7 @@ def _of_anything(method: FunctionType) -> Answering:
                 return _of_rows(self, method, self._encoding.encode(X))
         return method(self, X)
 
+    answer.of_rows = method  # type: ignore[attr-defined]
     return answer
 
 
@@ -115,18 +116,32 @@ def of_stored_rows(model: Any, method: FunctionType, X: Rows) -> Rows:
 
 def answers_of(model: Any, X: Rows, name: str = "predict") -> Rows:
     """Answers about rows of ``X`` of which some may be null rows."""
-    return of_stored_rows(model, getattr(type(model), name).__wrapped__, X)
+    # not __wrapped__: of a method that is there for some parameters only, that is the answer about tables
+    return of_stored_rows(model, getattr(type(model), name).of_rows, X)
 
 
 def known_rows(model: Any, X: Rows) -> NDArray[np.bool_]:
-    """Which rows of ``X`` are no null rows: these are infinite where a NaN is an empty cell."""
-    known = ~np.isinf(X) if model.empty_cells else np.isfinite(X)
-    return np.asarray(known.all(axis=1))
+    """Rows of which something is known: all cells, or some, of a model to which an empty cell is a value."""
+    finite = np.isfinite(X)
+    if not model.empty_cells:
+        return np.asarray(finite.all(axis=1))
+    return np.asarray((finite | np.isnan(X)).all(axis=1) & finite.any(axis=1))
 
 
 def predicts_numbers(model: Any) -> bool:
     """Whether what it predicts is a label that is a number, in some units."""
-    return bool({Answer.NUMBERS, Answer.COEFFICIENTS} & {*model.answers}) and not is_classifier(model)
+    numbers = {Answer.NUMBERS, Answer.COEFFICIENTS}
+    return not numbers.isdisjoint(model.answers) and not is_classifier(model)
+
+
+def check_scored(model: Any) -> None:
+    """Refuse a score of answers that are not compared with labels row by row."""
+    if not predicts_numbers(model) and Answer.CLASSES not in model.answers:
+        words = " and ".join(kind.words for kind in model.answers) or "no predictions"
+        raise DataError(
+            f"{type(model).__name__} gives {words}, for which there is no score of labels row by row"
+            + (": pass its score arrays, score(X, y)" if Answer.RANKING in model.answers else "")
+        )
 
 
 def is_table(X: Any) -> bool:
@@ -176,6 +191,7 @@ def score_of(model: Any, dataset: Dataset) -> dict[str, Any]:
 
     **Not private**: exact numbers, for whoever may see the rows. They are not charged, and not to be published.
     """
+    check_scored(model)
     _check_width(model, dataset)
     if "y" not in dataset.arrays:
         raise DataError(f"a score needs labels, and the dataset has the arrays {sorted(dataset.arrays)} but no 'y'")
@@ -211,8 +227,6 @@ def _sums_of_scores(model: Any, X: Rows, y: Rows) -> Rows:
 
 def sums_of_scores(model: Any, X: Rows, y: Rows) -> Rows:
     """How many rows have an answer and a label, and sums from which `scores_of` has the scores; y in its own units."""
-    if not hasattr(model, "predict") or {Answer.UP_TO_SIGN, Answer.CENTRES} & {*model.answers}:
-        raise DataError(f"{type(model).__name__} predicts no labels, so that it has no score on a dataset or a table")
     found = answers_of(model, X)
     if not predicts_numbers(model):
         right = found == (y if found.dtype.kind in "UT" else y.astype(np.float64))

@@ -22,7 +22,14 @@ from dpdist.data.stores import open_to_read, shown
 from dpdist.data.table_files import table_batches
 from dpdist.engine.by_blocks import in_turn
 from dpdist.errors import DataError
-from dpdist.estimators.predicting import answers_of, predicts_numbers, score_of, scores_of, sums_of_scores
+from dpdist.estimators.predicting import (
+    answers_of,
+    check_scored,
+    predicts_numbers,
+    score_of,
+    scores_of,
+    sums_of_scores,
+)
 
 Columns = dict[str, NDArray[Any]]
 
@@ -52,7 +59,11 @@ def predictions(
         Whether the probability of each class is written as well.
     """
     if not hasattr(model, "predict"):
-        raise DataError(f"{type(model).__name__} has no predictions: it has released numbers, which are in its arrays")
+        others = [name for name in ("decision_function", "transform", "score_samples") if hasattr(model, name)]
+        hint = f"; dpdist.load_run(RUN) has {', '.join(others)} of rows" if others else ""
+        raise DataError(
+            f"{type(model).__name__} has no predictions: it has released numbers, which are in its arrays{hint}"
+        )
     if probabilities and not hasattr(model, "predict_proba"):
         raise DataError(f"{type(model).__name__} has no probabilities of classes; leave out --probabilities")
     done = 0
@@ -71,6 +82,7 @@ def predictions(
 
 def scored(model: Any, place: str, *, format: str | None = None, delimiter: str = ",") -> dict[str, Any]:
     """Accuracy, or R squared and errors in the units of the table, on rows with labels: exact, so not private."""
+    check_scored(model)
     if is_dataset(place, format):
         return score_of(model, open_dataset(place))
     spec = _spec(model, label=True)

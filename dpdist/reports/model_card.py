@@ -196,8 +196,9 @@ def _loading(run: Mapping[str, Any]) -> Section:
     return Section(
         "How to use it",
         (
-            'In Python: dpdist.load_run("RUN").predict(table). On the command line: dpdist predict RUN table.csv '
-            "--output predictions.csv. Both take the columns in the units of the table, where there was one.",
+            'In Python, dpdist.load_run("RUN") is the fitted model. One that predicts does so by .predict(table), and '
+            "on the command line by dpdist predict RUN table.csv --output predictions.csv: both take the columns in "
+            "the units of the table, where there was one.",
         ),
     )
 

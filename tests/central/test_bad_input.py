@@ -208,5 +208,5 @@ def test_an_unreachable_scheduler_times_out(monkeypatch):
 
 
 def test_minimizer_takes_any_loss_by_name_or_object():
-    with pytest.raises(ValueError, match=r"is not known; did you mean .logistic."):
+    with pytest.raises(ValueError, match="loss='logit' is not known; did you mean 'logistic'"):
         Minimizer("logit", epsilon=1.0, delta=1e-6, row_norm=1.0).fit(X, Y)

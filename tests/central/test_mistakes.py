@@ -7,11 +7,17 @@ import pytest
 from click.testing import CliRunner
 
 from dpdist import Budget, Coordinator, Dataset, Ledger, LinearRegression, Mean, TwoComponentMixture
+from dpdist.central import GradientDescent
 from dpdist.errors import BudgetError, LedgerError
 from dpdist.privacy.accounting.filter import Amount
 
 X, Y = np.zeros((100, 3)), np.zeros(100)
 KNOWN = {"loss": "huber", "row_norm": 1.0, "delta": 1e-6}
+
+
+def test_a_choice_that_is_no_text_is_the_same_error():
+    with pytest.raises(BudgetError, match=r"certify=True is not known; choose one of 'local-minimum'"):
+        GradientDescent(certify=True)
 
 
 @pytest.mark.parametrize(
@@ -20,9 +26,13 @@ KNOWN = {"loss": "huber", "row_norm": 1.0, "delta": 1e-6}
         (LinearRegression(**{**KNOWN, "loss": "hubre"}), r"loss='hubre' is not known; did you mean 'huber'\? choose"),
         (LinearRegression(**KNOWN, solver="gradeint"), r"solver='gradeint' is not known; did you mean 'gradient'\?"),
         (LinearRegression(**KNOWN, gradient="nrom"), r"gradient='nrom' is not known; did you mean 'norm'\? choose"),
+        (
+            LinearRegression(**{**KNOWN, "neighbours": ["replace-one"]}),
+            r"neighbours=\['replace-one'\] is not known; choose",
+        ),
         (Mean(method="truncat", second_moment=1.0, delta=1e-6), r"method='truncat' is not known; did you mean"),
     ],
-    ids=["loss", "solver", "gradient", "method"],
+    ids=["loss", "solver", "gradient", "neighbours", "method"],
 )
 def test_a_typo_is_the_same_error_whatever_it_is_in(model, match):
     with pytest.raises(BudgetError, match=match):

@@ -44,3 +44,11 @@ def test_what_is_no_category_is_refused(tmp_path: Path) -> None:
         values_of(str(tmp_path / "t.csv"), "m")
     with pytest.raises(DataError, match="there is no file"):
         values_of(str(tmp_path / "u.csv"), "m")
+
+
+def test_numbers_are_told_from_categories(tmp_path: Path) -> None:
+    pd.DataFrame({"n": [1.5, None, 2.0], "c": ["1", None, "b"]}).to_csv(tmp_path / "t.csv", index=False)
+    said = CliRunner().invoke(command, [str(tmp_path / "t.csv"), "n"]).output
+    assert "n=indicator (as a number)" in said and "needs no levels, but its public --range" in said
+    said = CliRunner().invoke(command, [str(tmp_path / "t.csv"), "c"]).output
+    assert "--missing c=level\n" in said and "--range" not in said

@@ -112,7 +112,8 @@ def test_the_command_line_and_the_description(tmp_path: Path, monkeypatch: pytes
     assert "--missing was given twice" in twice.output
     done = run.invoke(ingest_command, [*words, "--missing", "dose=keep", "--missing", "age=keep"])
     assert done.exit_code == 0 and "empty cells are values in: age, dose" in done.output
-    assert "are values in age, dose" in run.invoke(info, ["out"]).output
+    described = run.invoke(info, ["out"]).output
+    assert "are values in age, dose" in described and "empty cells stay empty" in described
     assert json.loads(run.invoke(info, ["out", "--json"]).output)["missing"] == ["age", "dose"]
 
 

@@ -197,13 +197,13 @@ def test_models_without_an_intercept_are_fitted_to_tables(
         f"budget: {{epsilon: 4.0, delta: 1.0e-6}}\nledger: {tmp_path}/l\noutput: {tmp_path}/r\n"
     )
     record = run_job(load_job(tmp_path / "j.yaml"))
-    assert (record["original_units"] is not None) == (estimator == "MissingCovariateRegression")
+    assert (record["original_units"] is not None) == (estimator != "MixedRegression")
     model = load_run(tmp_path / "r")
     if estimator == "PairwiseRanker":
-        with pytest.raises(DataError, match="predicts no labels"):
+        with pytest.raises(DataError, match="no score of labels row by row"):
             model.score(str(place / "c.zarr"))
     elif estimator == "MixedRegression":
-        with pytest.raises(DataError, match="predicts no labels"):
+        with pytest.raises(DataError, match="no score of labels row by row"):
             scored(model, str(place / "x.zarr"))
     else:
         table = pd.read_csv(place / "t.csv")
@@ -278,7 +278,13 @@ def test_what_cannot_be_predicted_is_refused_with_what_to_do(place: Path, tmp_pa
 
 def test_the_card_says_what_is_known_and_marks_what_is_not(place: Path, tmp_path: Path) -> None:
     markdown = called(card, place / "x")
-    for words in ("# Model card", "To be written by whoever publishes", "Replacing all data of any one row", "3,000"):
+    for words in (
+        "One that predicts does so",
+        "# Model card",
+        "To be written by whoever publishes",
+        "Replacing all data of any one row",
+        "3,000",
+    ):
         assert words in markdown
     assert "from 0 to 100, as -1 to 1" in markdown and "\\<i\\>\\|town\\*" in markdown and "<i>" not in markdown
     called(card, place / "x", "--html", "--output", tmp_path / "card.html")
@@ -304,3 +310,92 @@ def test_the_report_and_info_show_declarations_and_units(place: Path) -> None:
     assert low < units["coefficients"][0][0] < high
     assert "from 0 to 100, as -1 to 1" in called(info, place / "x.zarr")
     assert json.loads(called(info, place / "x.zarr", "--json"))["encoding"]["ranges"]["price"] == [0.0, 1.25e5]
+
+
+KINDS = {
+    "pair-dpgd": "PairwiseRanker, params: {classes: ['no', 'yes'], row_norm: 2.0}",
+    "pair-metric-dpgd": "MetricLearner, params: {classes: ['no', 'yes'], row_norm: 2.0}",
+    "dp-gem-clip": "MissingCovariateRegression, params: {noise_std: 0.1, radius: 1.0}",
+    "saa-clipmean": "SampleAndAggregate, params: {radius: 1.0}",
+    "mixed": "MixedRegression, params: {noise_std: 0.1, radius: 1.0, start: [0.5]}",
+}
+
+
+@pytest.fixture(scope="module")
+def without_intercept(place: Path, tmp_path_factory: Any) -> Path:
+    """Runs on a table with ranges of estimators that have no intercept, or no coefficients; one with empty cells."""
+    folder = tmp_path_factory.mktemp("kinds")
+    table = pd.read_csv(place / "t.csv")
+    # b, of y = b x: half of the range of the label, and its middle where the feature is in its middle
+    table["price"] = 62_500 + 30_000 * (table["age"] / 50 - 1)
+    table.loc[::7, "age"] = np.nan
+    table.to_csv(folder / "t.csv", index=False)
+    asked: Any = {"features": ["age"], "ranges": {"age": (0, 100), "price": (0, 1.25e5)}, "label": "price"}
+    ingest(folder / "t.csv", folder / "kept.zarr", missing={"age": "keep"}, **asked)
+    ingest(folder / "t.csv", folder / "full.zarr", on_bad="drop", **asked)
+    data = {"dp-gem-clip": f"{folder}/kept.zarr", "mixed": f"{folder}/full.zarr", "saa-clipmean": f"{folder}/full.zarr"}
+    for name, words in KINDS.items():
+        (folder / f"{name}.yaml").write_text(
+            f"{{method: {name.replace('mixed', 'dp-gem-clip')}, estimator: {words}, "
+            f"data: {{path: {data.get(name, f'{place}/c.zarr')}}}, budget: {{epsilon: 100.0, delta: 1.0e-6}}, "
+            f"ledger: {folder}/ledger.sqlite, output: {folder}/{name}}}"
+        )
+        run_job(load_job(folder / f"{name}.yaml"))
+    return folder
+
+
+def test_coefficients_without_an_intercept_have_units_as_well(without_intercept: Path, place: Path) -> None:
+    ranker, table = load_run(without_intercept / "pair-dpgd"), pd.read_csv(place / "t.csv")
+    units, scores = ranker.original_units(), ranker.decision_function(table)
+    by_hand = table["age"] * units.coef_[0] + (table[SECRET] == "A") * units.coef_[1]
+    by_hand += (table[SECRET] == "B") * units.coef_[2] + units.intercept_
+    np.testing.assert_allclose(scores, by_hand, atol=1e-9)
+    assert "intercept" in repr(units) and (without_intercept / "pair-dpgd/report.html").exists()
+    with pytest.raises(DataError, match="up to their sign only"):
+        load_run(without_intercept / "mixed").original_units()
+
+
+def test_labels_given_the_cells_that_are_there_are_in_the_units_of_the_table(
+    without_intercept: Path, tmp_path: Path
+) -> None:
+    model, table = load_run(without_intercept / "dp-gem-clip"), pd.read_csv(without_intercept / "t.csv")
+    assert model.original_units().coef_[0] == pytest.approx(600, rel=0.15)
+    found = model.predict(table)
+    here = table["age"].notna()
+    assert np.abs(found - table["price"])[here].mean() < 5000 and np.allclose(found[~here], 62_500)
+    for source in ("t.csv", "kept.zarr"):
+        called(predict, without_intercept / "dp-gem-clip", without_intercept / source, "--output", tmp_path / "p.csv")
+        written = pd.read_csv(tmp_path / "p.csv")["predicted price"]
+        # a row of which nothing is there has no answer
+        np.testing.assert_allclose(written[here], found[here])
+        assert written[~here].isna().all()
+        (tmp_path / "p.csv").unlink()
+    assert "R squared" in called(score, without_intercept / "dp-gem-clip", without_intercept / "t.csv")
+
+
+def test_a_method_that_only_some_parameters_have_predicts_the_same_on_the_command_line(
+    without_intercept: Path, tmp_path: Path
+) -> None:
+    place, table = without_intercept / "saa-clipmean", pd.read_csv(without_intercept / "t.csv").dropna()
+    table.to_csv(tmp_path / "t.csv", index=False)
+    called(predict, place, tmp_path / "t.csv", "--output", tmp_path / "p.csv")
+    model = load_run(place)
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "p.csv")["predicted price"], model.predict(table))
+    found = json.loads(called(score, place, tmp_path / "t.csv", "--json"))
+    assert found["score"] == pytest.approx(model.score(table, table["price"]))
+
+
+@pytest.mark.parametrize("name", ["pair-dpgd", "pair-metric-dpgd", "mixed"])
+def test_what_is_not_compared_with_labels_has_no_score_and_says_so(
+    without_intercept: Path, place: Path, name: str
+) -> None:
+    from dpdist.jobs.predictions import predictions, scored
+
+    model = load_run(without_intercept / name)
+    source = without_intercept / "t.csv" if name == "mixed" else place / "t.csv"
+    for rows in (source, without_intercept / "full.zarr" if name == "mixed" else place / "c.zarr"):
+        with pytest.raises(DataError, match="no score of labels row by row"):
+            scored(model, str(rows))
+    if name != "mixed":
+        with pytest.raises(DataError, match=r"load_run\(RUN\) has (decision_function|transform) of rows"):
+            next(predictions(model, str(source)))

@@ -106,10 +106,15 @@ class PairwiseRanker(Estimator):
         need_bound("row_norm", self.row_norm)
         if self.radius is not None:
             check_bound("radius", self.radius)
-        if (self.classes is None) == (self.threshold is None):
+        if self.classes is not None and self.threshold is not None:
+            raise BudgetError(
+                "classes and threshold both say which rows are positive: pass classes, the negative and the positive "
+                "label, or a threshold for labels that are numbers, one of the two"
+            )
+        if self.classes is None and self.threshold is None:
             raise MissingBound(
                 "classes is missing: pass the negative and the positive label, for example classes=[0, 1], or a "
-                "threshold for labels that are numbers (one of the two). It is public; reading it off the data would "
+                "threshold for labels that are numbers. It is public; reading it off the data would "
                 "tell whether a rare label is there"
             )
         if self.threshold is not None:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from dpdist import Dataset, LinearRegression, MissingCovariateRegression, local
+from dpdist import Dataset, LinearRegression, MissingCovariateRegression, MixedRegression, local
 from dpdist.central import ClippedEM
-from dpdist.errors import BudgetError, MissingBound
+from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.kernels.latent import MissingCells
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.problems.latent_problems import em
@@ -131,6 +131,12 @@ def test_a_dataset_that_declares_nothing_is_warned_of():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         clone(model).fit(X, y)
+
+
+@pytest.mark.parametrize("kind", [MissingCovariateRegression, MixedRegression, local.MissingCovariateRegression])
+def test_labels_that_are_texts_are_refused_and_not_tried_as_numbers(kind):
+    with pytest.raises(DataError, match="y holds strings"):
+        kind(**{**GOOD, "delta": 1e-6, "start": [0.5, 0.0, 0.0]}).fit(np.zeros((300, 3)), np.full(300, "yes"))
 
 
 WRONG = {

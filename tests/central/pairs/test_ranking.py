@@ -136,7 +136,7 @@ def test_one_class_and_foreign_labels_are_no_error(labels):
     ("change", "says"),
     [
         ({"classes": None}, "classes is missing"),
-        ({"threshold": 1.0}, "one of the two"),
+        ({"threshold": 1.0}, "both say which rows are positive"),
         ({"classes": [0, 1, 2]}, "two different labels"),
         ({"classes": [1, 1]}, "two different labels"),
         ({"row_norm": None}, "row_norm is missing"),
