@@ -94,14 +94,17 @@ SHARE_OF_TRIVIAL = {
     "kway-fourier": 0.5, "kway-cheb": 0.6, "smooth-query-trig": 0.2, "nldp-glm-pub": 0.2,
     "krr-rff-pub": 0.5, "krr-rff-gram": 0.8, "krr-rff": 1.1,
     "nldp-sparse-lr": 0.2, "nldp-sparse-lr-heavy": 0.2,
+    "glm-fw-l2": 0.2, "glm-fw-l1": 0.2, "pair-metric-dpgd": 0.7,
     "m2-sulq": 0.4, "cov-threshold-dp": 0.2, "cov-noisy": 0.3, "glasso-cov-perturb": 0.2, "glasso-output-capped": 0.4,
 }  # fmt: skip
 """How much of the trivial error a method may have, where that is more than a tenth."""
+NEAR_THE_BEST = {"nc-expmech-net"}
+"""Judged against the truth of a mixture of lines, which is near the best point and is not it: either may be nearer."""
 COSTS_LESS = {"m2-sulq"}
 """More noise than the budget asks for, and no more charged than it costs."""
 BETTER_THAN_LEAST_SQUARES = {
     "trim-mean-ss", "sparse-mean-ht", "ht-dp-fw-full", "ht-dp-fw-robreg", "residual-clip-fw", "residual-clip-iht",
-    "dp-newton-scaled", "dp-htp", "nldp-nlr-pub",
+    "dp-newton-scaled", "dp-htp", "nldp-nlr-pub", "glm-fw-l1",
 }  # fmt: skip
 """Robust or sparse methods, on data whose non-private reference is neither."""
 
@@ -120,8 +123,10 @@ def test_the_pipeline_of_every_method(name, tmp_path):
     assert json.loads((tmp_path / "out" / "run.json").read_text()) == record
     assert (tmp_path / "out" / "report.html").read_text().lower().startswith("<!doctype html>")
     metrics = record["metrics"]
-    assert 0 <= metrics["error"] < metrics["trivial_error"] * SHARE_OF_TRIVIAL.get(name, 0.1)
-    assert (metrics["nonprivate_error"] > metrics["error"]) == (name in BETTER_THAN_LEAST_SQUARES)
+    least = -1e-3 * metrics["trivial_error"] if name in NEAR_THE_BEST else 0.0
+    assert least <= metrics["error"] < metrics["trivial_error"] * SHARE_OF_TRIVIAL.get(name, 0.1)
+    better = metrics["nonprivate_error"] > metrics["error"]
+    assert better == (name in BETTER_THAN_LEAST_SQUARES) or name in NEAR_THE_BEST
     assert record["id"] == name and record["simulation"] and record["guarantee"]["simulation"]
     assert record["guarantee"]["epsilon"] <= job.epsilon and record["guarantee"]["delta"] <= job.delta
     assert record["rounds"] >= 1 and record["passes"] > 0

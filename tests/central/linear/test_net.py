@@ -39,29 +39,6 @@ def test_a_net_is_near_every_point_and_no_larger_than_asked(size):
         assert near.max() <= alpha * (1 + 1e-9)
 
 
-def test_scores_are_sums_of_values():
-    X, y = np.random.default_rng(0).normal(size=(150, 3)) / 4, np.random.default_rng(1).normal(size=150)
-    points = np.random.default_rng(2).normal(size=(700, 3))
-    whole = {"row_norm": 5.0, "grid": 2.0**-36, "low": 0.0, "high": 1.0}
-    found = loss_table(X, y, points, Biweight(1.0), **whole) * 2.0**-36
-    np.testing.assert_allclose(found, Biweight(1.0).value(X @ points.T, y[:, None]).sum(axis=0), atol=1e-6)
-    bad = np.vstack([X, [[np.nan] * 3, [np.inf, 0, 0], [0, 0, 0]]]), np.append(y, [0.0, 0.0, np.nan])
-    assert np.array_equal(loss_table(*bad, points, Biweight(1.0), **whole) * 2.0**-36, found)
-
-
-def test_what_a_row_adds_does_not_depend_on_where_it_stands():
-    """Products of matrices round by place: one row that is replaced would move the losses of all others."""
-    rng = np.random.default_rng(3)
-    X, y, points = rng.normal(size=(97, 4)), rng.choice([-1.0, 1.0], 97), rng.normal(size=(70, 4))
-
-    def table(rows):
-        return loss_table(X[rows], y[rows], points, Sigmoid(), row_norm=2.0, low=0.0, high=1.0, grid=2.0**-46)
-
-    one_by_one = sum(table([i]) for i in range(97))
-    for order in (np.arange(97), np.arange(97)[::-1], rng.permutation(97)):
-        assert np.array_equal(table(order), one_by_one)
-
-
 def test_the_law_of_the_choice():
     """Few points, many fits: frequencies are those of ``exp(-epsilon n F / (2 B))``."""
     X, y = np.full((4, 1), 1.0), np.array([0.5, 0.5, 0.4, -0.5])
