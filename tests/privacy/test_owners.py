@@ -43,7 +43,9 @@ from dpdist.privacy.mechanisms.upper_bound import UpperBound
 
 D, K, N_OTHERS = 12, 3, 60
 JOBS = Path(dpdist.__file__).parent.parent / "pipelines"
-CENTRAL = sorted(name for name, method in METHODS.items() if method.trust == "central")
+TOO_WIDE = {"nc-expmech-net"}
+"""The rows here have more columns than these fit; what they ask is in the fuzz."""
+CENTRAL = sorted(name for name, method in METHODS.items() if method.trust == "central" and name not in TOO_WIDE)
 MECHANISMS = (
     Gaussian, Laplace, ExponentialMechanism, Peel, LaplacePeel, CentreOfAttention, ObjectivePerturbation, UpperBound,
     ArsinhNormal, SymmetricGaussian, TwoSidedWishart, SymmetricKNorm,
@@ -250,6 +252,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "dp-katyusha": ("params.solver.n_rounds=2", "params.solver.n_inner=3", "params.solver.batch_rate=0.8"),
     "dp-sgd": ("params.solver.n_rounds=3", "params.rows.rate=0.8"),
     "rgd-catoni-stoch": ("params.solver.n_rounds=3", "params.rows.rate=0.8"),
+    "sosp-dp-str": ("params.solver.n_rounds=3", "params.rows.rate=0.8"),
     "out-pert": (),
     "obj-pert": (),
     "dp-adassp": (),
@@ -261,8 +264,10 @@ SHORT: dict[str, tuple[str, ...]] = {
     "dp-em-kgmm": (f"params.start={[1.0] * D + [-1.0] * D + [0.0] * D}",),
 }
 """Settings with which a fit is short and tells much; else three rounds."""
-ONE_ROW_ONLY = {"m2-wishart-approx", "obj-pert", "rgd-trim", "trim-mean-ss"}
+ONE_ROW_ONLY = {"m2-wishart-approx", "obj-pert", "rgd-trim", "trim-mean-ss", "pair-noisy-ogd"}
 """Proved for one row per unit only."""
+COUNTED = {"PairwiseRanker", "MetricLearner"}
+"""How far a row moves a sum over pairs depends on how many rows there are: no declared number stands for them."""
 BY_POSITION = {"dp-svrg", "dp-svrgpp", "dp-katyusha", "glasso-output-capped", "dp-gem-split"} | {
     name for name in CENTRAL if METHODS[name].parameters.get("rows") in ("sample", "split")
 }
@@ -299,6 +304,7 @@ def test_rows_in_any_places_give_sums_over_a_declared_number_and_nothing_else(
     assert refused["charged"] == [] and "pid" in refused["error"]
     if METHODS[name].estimators[0] == "SampleAndAggregate":
         assert "dpdist ingest --unit" in refused["error"]
+    if METHODS[name].estimators[0] in {"SampleAndAggregate", *COUNTED}:
         return
     assert "declare n_public" in refused["error"] or "several rows" in refused["error"]
     (tmp_path / "again").mkdir()
