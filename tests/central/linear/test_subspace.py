@@ -34,7 +34,7 @@ def wide(law, n, d, seed=0):
     return X, np.where(rng.random(n) < expit(margin), 1, -1)
 
 
-@pytest.mark.parametrize("law", ["groups", "counts"])
+@pytest.mark.parametrize("law", ["groups", pytest.param("counts", marks=pytest.mark.slow)])
 def test_there_is_no_cliff_where_matrices_stop(law):
     """The default of 1001 features is not worse than that of 999 of the same, and both beat a constant."""
     X, y = wide(law, 16_000, 1001)
