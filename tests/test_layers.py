@@ -65,7 +65,7 @@ OUTSIDE = {
     "data": {"numcodecs", "numpy", "zarr", "pyarrow"},
     "engine": {"numpy", "dask", "distributed"},
     "method": {"numpy"},
-    "estimators": {"numpy", "pyarrow", "sklearn"},
+    "estimators": {"numpy", "onnx", "pyarrow", "sklearn"},
     "central": {"numpy", "scipy", "sklearn"},
     "local": {"numpy", "scipy", "sklearn"},
     "queries": {"numpy"},
