@@ -219,7 +219,7 @@ def questionnaires() -> dict[str, np.ndarray]:
 
 @benchmark("pca-tables", ">= 0.95")
 def pca_tables() -> tuple[float, str]:
-    """What three components have of the mean square, over what they can have; the lines of the README."""
+    """What three components have of the mean square, over what they can have: lines of `deploy/site/benchmarks.md`."""
     told, worst = [], 1.0
     for name, X in questionnaires().items():
         (n, p), S = X.shape, X.T @ X / len(X)
