@@ -70,7 +70,7 @@ def quadratic_over_set(H: Vector, g: Vector, x: Vector, project: Project, diamet
     steep = max(float(np.abs(e).max()), 1e-300)
     for side in (1.0, -1.0):
         way = side * diameter * Q[:, 0]
-        border = x + _longest(lambda t, way=way: x + t * way, project) * way
+        border = x + _longest(x, way, project) * way
         if float(g @ (border - x)) <= 0 and (value := float((border - x) @ H @ (border - x))) < least:
             best, least = border, value
         u = project_downhill(project, x + way, x, g)
@@ -85,12 +85,12 @@ def quadratic_over_set(H: Vector, g: Vector, x: Vector, project: Project, diamet
     return best, least
 
 
-def _longest(at: Callable[[float], Vector], project: Project) -> float:
-    """The largest t in [0, 1] for which a point is in the set, to the last bits that a projection has."""
+def _longest(x: Vector, way: Vector, project: Project) -> float:
+    """The largest t in [0, 1] for which ``x + t way`` is in the set, to the last bits that a projection has."""
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         t = (low + high) / 2
-        point = at(t)
+        point = x + t * way
         outside = np.abs(project(point) - point).max() > _TOLERANCE * (1 + np.abs(point).max())
         low, high = (low, t) if outside else (t, high)
     return low
