@@ -90,7 +90,7 @@ def _check_positive(name: str, value: float) -> None:
         raise ValueError(f"{name} must be a positive finite number, got {value!r}")
 
 
-def soft_threshold(v: Vector, threshold: float) -> Vector:
+def soft_threshold(v: Vector, threshold: float | Vector) -> Vector:
     """Shrink every entry towards 0 by ``threshold``.
 
     Examples

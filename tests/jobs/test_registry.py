@@ -59,18 +59,6 @@ def test_the_entry_describes_its_estimators(name):
     assert method.summary["pipeline"] == f"pipelines/{name}.yaml"
 
 
-@pytest.mark.filterwarnings("ignore:(coefficients below|the noise in the coefficients):UserWarning")  # few users
-@pytest.mark.parametrize("name", METHODS)
-def test_the_outputs_are_fitted_attributes(name):
-    fewer = ["params.order=1"] if name == "kway-fourier" else []  # what 2000 users are enough for
-    job = load_job(PIPELINES / f"{name}.yaml", ["data.n=2000", "params.random_state=0", *fewer])
-    from dpdist.jobs import job_data as inputs
-
-    dataset, generated = inputs.load(job)
-    model = make_estimator(job).fit(dataset, **inputs.beside(job, generated))
-    assert all(hasattr(model, output) for output in METHODS[name].outputs)
-
-
 def test_parameters_that_make_two_methods_differ():
     """Two ids with the same estimators and parameters would be one method with two names."""
     seen = {
