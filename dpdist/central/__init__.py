@@ -32,6 +32,7 @@ from dpdist.central.linear.newton import Newton
 from dpdist.central.linear.perturbation import PerturbedObjective, PerturbedOutput
 from dpdist.central.linear.preconditioned import PreconditionedGradient
 from dpdist.central.linear.robust_newton import RobustNewton
+from dpdist.central.linear.saddle_escape import SaddleEscape
 from dpdist.central.linear.second_order import TrustRegion
 from dpdist.central.linear.stationary import HeavyBall, Langevin
 from dpdist.central.linear.subspace import SubspaceNewton
@@ -58,8 +59,8 @@ __all__ = [
     "MetricGradient", "MetricLearner", "Minimizer", "MirrorDescent", "MissingCovariateRegression", "MixedRegression",
     "MixtureEM", "Newton", "NoisyCovariance", "OutputPerturbation", "PairGradient", "PairStream", "PairwiseRanker",
     "PerturbedObjective", "PerturbedOutput", "PreconditionedEM", "PreconditionedGradient", "PreconditionedPairs",
-    "RobustNewton", "SVRGPlusPlus", "Sample", "SampleAndAggregate", "ScaleRows", "SecondMoment", "Shrink",
-    "SmoothTruncate", "SmoothTruncatedMean", "SparseCovariance", "SparsePCA", "Split", "SplitEM", "StatisticsEM",
-    "SubspaceNewton", "SufficientStatistics", "ThresholdedCovariance", "Trim", "TrimmedMean", "Truncate",
-    "TruncatedEM", "TruncatedMean", "TrustRegion", "TwoComponentMixture",
+    "RobustNewton", "SVRGPlusPlus", "SaddleEscape", "Sample", "SampleAndAggregate", "ScaleRows", "SecondMoment",
+    "Shrink", "SmoothTruncate", "SmoothTruncatedMean", "SparseCovariance", "SparsePCA", "Split", "SplitEM",
+    "StatisticsEM", "SubspaceNewton", "SufficientStatistics", "ThresholdedCovariance", "Trim", "TrimmedMean",
+    "Truncate", "TruncatedEM", "TruncatedMean", "TrustRegion", "TwoComponentMixture",
 ]  # fmt: skip
