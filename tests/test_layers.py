@@ -92,7 +92,7 @@ UNNOISED_IMPORTS = {
     "dpdist.engine.workers.Workers": {"engine/coordinator.py", "local/survey/aggregation.py"},
     "dpdist.engine.query.Ask": {
         "queries/minimizers.py", "queries/coordinate_gradient_sums.py", "queries/capped_precision.py",
-        "queries/pair_sums.py",
+        "queries/pair_minimum.py", "queries/pair_sums.py",
         "queries/loss_tables.py",
         "local/survey/reports.py", "local/linear/label_private.py", "local/crowd/answer_passes.py",
     },
