@@ -46,6 +46,8 @@ from dpdist.central.pairs.metric import MetricLearner
 from dpdist.central.pairs.metric_gradient import MetricGradient
 from dpdist.central.pairs.ranking import PairwiseRanker
 from dpdist.central.pairs.ranking_gradient import PairGradient
+from dpdist.central.pairs.ranking_online import PairChains, PairOnline
+from dpdist.central.pairs.ranking_output import PairOutput
 from dpdist.central.pairs.ranking_preconditioned import PreconditionedPairs
 from dpdist.central.pairs.ranking_stream import PairStream
 from dpdist.estimators.moment_covariances import NoisyCovariance, ThresholdedCovariance
@@ -57,7 +59,9 @@ __all__ = [
     "ExponentialNet", "FrankWolfe", "GaussianMixture", "GradientDescent", "GraphicalLasso", "HardThresholding",
     "HeavyBall", "Katyusha", "Langevin", "LinearRegression", "LinearSVC", "LogisticRegression", "MapEM", "Mean",
     "MetricGradient", "MetricLearner", "Minimizer", "MirrorDescent", "MissingCovariateRegression", "MixedRegression",
-    "MixtureEM", "Newton", "NoisyCovariance", "OutputPerturbation", "PairGradient", "PairStream", "PairwiseRanker",
+    "MixtureEM", "Newton", "NoisyCovariance", "OutputPerturbation", "PairChains", "PairGradient", "PairOnline",
+    "PairOutput", "PairStream",
+    "PairwiseRanker",
     "PerturbedObjective", "PerturbedOutput", "PreconditionedEM", "PreconditionedGradient", "PreconditionedPairs",
     "RobustNewton", "SVRGPlusPlus", "SaddleEscape", "Sample", "SampleAndAggregate", "ScaleRows", "SecondMoment",
     "Shrink", "SmoothTruncate", "SmoothTruncatedMean", "SparseCovariance", "SparsePCA", "Split", "SplitEM",
