@@ -16,7 +16,7 @@ def test_the_blocks_run_in_order(tmp_path):
     blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
     session = [block for block in blocks if not block.startswith(SCRIPT)]
     scripts = [block for block in blocks if block.startswith(SCRIPT)]
-    assert len(session) >= 6 and scripts
+    assert len(session) >= 4 and scripts
     environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "data")}
     for code in ("\n".join(session), *scripts):
         (tmp_path / "block.py").write_text(code)

@@ -57,6 +57,9 @@ def command(source: str, column: str, most: int, fewest: int, delimiter: str, js
     if numbers:
         click.echo("All values are numbers: as a number the column needs no levels, but its public --range")
     click.echo(f"\nA proposal:\n  --levels {_shell(option)}\n  --label-levels {_shell(_quoted(proposed))}\n")
+    if len(proposed) > 1:
+        commonest = _shell(f"{column}={_quoted(proposed[:1])}")
+        click.echo(f"For standard errors beside an intercept, compare with one of them: --reference {commonest}\n")
     click.echo(CURATORS_SIDE)
 
 

@@ -45,6 +45,17 @@ class _Levels(click.ParamType):
         return column, _words(levels)
 
 
+class _Reference(click.ParamType):
+    name = "column=level"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        column, _, level = str(value).partition("=")
+        words = _words(level)
+        if not column or len(words) != 1:
+            self.fail(f"{value!r} is not of the form COLUMN=LEVEL", param, ctx)
+        return column, words[0]
+
+
 class _Range(click.ParamType):
     name = "column=lo:hi"
 
@@ -105,6 +116,13 @@ def _once(what: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     type=_Levels(),
     multiple=True,
     help="Allowed values of a categorical column; each becomes a column of X with 0 and 1. Repeatable.",
+)
+@click.option(
+    "--reference",
+    type=_Reference(),
+    multiple=True,
+    help="The level of a category that gets no column, and that the others are compared with: with it there are "
+    "standard errors beside an intercept. Repeatable.",
 )
 @click.option(
     "--range",
@@ -180,6 +198,7 @@ def command(
     source: str,
     dest: str,
     levels: Sequence[tuple[str, Any]],
+    reference: Sequence[tuple[str, Any]],
     ranges: Sequence[tuple[str, Any]],
     missing: Sequence[tuple[str, Any]],
     format_: Any,
@@ -200,6 +219,10 @@ def command(
     This is the curator's side, before any guarantee: it looks at the data, and prints numbers of rows, reasons and
     counts that depend on them. Keep its output to yourself. Levels, ranges, the bound of --max-rows and the choice of
     --on-bad become public: choose them without looking at the data, from what the columns mean, or answer for it.
+
+    The columns of all levels of a category add up to 1, so that with an intercept (or a second category) no
+    coefficient of them has a standard error. "--levels origin=EWR,JFK,LGA --reference origin=EWR" leaves EWR without a
+    column: the coefficient of "origin=JFK" is then how much JFK differs from EWR.
 
     Empty cells need no row to be left out: "--missing income=indicator" keeps the row, puts the middle of the range in
     the place of the number, and adds the column "income is missing"; "--missing town=level" does so for a category,
@@ -231,8 +254,8 @@ def command(
     \b
     Examples:
       dpdist ingest flights.csv flights.zarr --features dep_delay,distance,hour \\
-          --levels origin=EWR,JFK,LGA --range dep_delay=-60:600 --label arr_delay \\
-          --on-bad drop --row-order arrival
+          --levels origin=EWR,JFK,LGA --reference origin=EWR --range dep_delay=-60:600 \\
+          --label arr_delay --on-bad drop --row-order arrival
       dpdist ingest 'visits-*.csv.gz' visits.zarr --features 'x*' --label ill \\
           --label-levels no,yes --unit patient --max-rows 5
       dpdist ingest export/ sales.zarr --format parquet --features price,amount
@@ -245,6 +268,7 @@ def command(
 
     chosen = {
         "levels": _once("--levels", levels),
+        "reference": _once("--reference", reference),
         "ranges": _once("--range", ranges),
         "missing": _once("--missing", missing),
         "format": format_,

@@ -135,6 +135,8 @@ class Encoding:
                 words.append(f"from {low:g} to {high:g}, as -1 to 1")
             if levels:
                 words.append(f"{len(levels)} levels: {', '.join(levels)}")
+                if name in self.spec.reference:
+                    words.append(f"against {self.spec.reference[name]}, which has no column")
             if name in self.spec.missing:
                 stands_for = self.spec.missing[name]
                 own = name in self.layout.indicators

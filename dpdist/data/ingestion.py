@@ -33,6 +33,7 @@ def ingest(
     label_type: LabelType = "float",
     label_levels: Sequence[str] = (),
     levels: Mapping[str, Sequence[str]] | None = None,
+    reference: Mapping[str, str] | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
     clip: bool = True,
     missing: Mapping[str, str] | None = None,
@@ -72,7 +73,7 @@ def ingest(
         Parquet files by a shell pattern, or a directory of Parquet files.
     dest : path
         A directory that does not exist yet. ``dest`` + ``.ingesting`` beside it remembers how far it is.
-    features, label, label_type, label_levels, levels, ranges, clip, missing, unit, max_rows, dtype
+    features, label, label_type, label_levels, levels, reference, ranges, clip, missing, unit, max_rows, dtype
         See `dpdist.data.ingestion_spec.IngestionSpec`. Nothing of it should be chosen by looking at the data, except by
         the curator.
     on_bad : {"stop", "drop", "zero"}
@@ -116,6 +117,7 @@ def ingest(
         label_type=label_type,
         label_levels=tuple(label_levels),
         levels={name: tuple(allowed) for name, allowed in (levels or {}).items()},
+        reference={name: str(level) for name, level in (reference or {}).items()},
         ranges={name: (float(low), float(high)) for name, (low, high) in (ranges or {}).items()},
         clip=clip,
         missing={name: str(stands_for) for name, stands_for in (missing or {}).items()},

@@ -36,6 +36,10 @@ class IngestionSpec:
         The allowed labels; implies text.
     levels : mapping of str to tuple of str
         Allowed values of a categorical column, which becomes one 0/1 column ``name=level`` for each.
+    reference : mapping of str to str
+        The level of a category that has no column: a row of it is 0 in the columns of the others, whose coefficients
+        are then differences to it. The columns of all levels add up to the constant, so that with an intercept, or with
+        a second category, nobody can tell how sure one of their coefficients is.
     ranges : mapping of str to (float, float)
         Public bounds ``(lo, hi)`` of a column, mapped to ``2 (v - lo) / (hi - lo) - 1``, that is to [-1, 1].
     clip : bool
@@ -57,6 +61,7 @@ class IngestionSpec:
     label_type: LabelType = "float"
     label_levels: tuple[str, ...] = ()
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    reference: Mapping[str, str] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     clip: bool = True
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -76,6 +81,17 @@ class IngestionSpec:
         for name, levels in [*self.levels.items(), *([("the label", self.label_levels)] if self.label_levels else [])]:
             if not levels or len(set(levels)) < len(levels) or "" in levels:
                 raise DataError(f"the levels of {name} must be a list of different, non-empty texts")
+        for name, level in self.reference.items():
+            if name not in self.levels:
+                raise DataError(
+                    f"a reference level was given for {name!r}, which has no declared levels"
+                    f"{near(name, [*self.levels])}: declare them with --levels {name}={level},... (levels=)"
+                )
+            if level not in self.levels[name] or len(self.levels[name]) < 2:
+                raise DataError(
+                    f"--reference {name}={level}: expected one of the at least two declared levels of {name}, "
+                    f"{', '.join(self.levels[name])}"
+                )
         for name, (low, high) in self.ranges.items():
             if not (low < high and math.isfinite(low) and math.isfinite(high - low)):
                 raise DataError(f"the range of {name!r} must be two finite numbers lo < hi, got {low}:{high}")
@@ -104,8 +120,10 @@ class IngestionSpec:
         for name in [*wanted, *(name for name in self.levels if name not in wanted)]:
             _check_column(name, available, where)
             if name in self.levels:
-                categories.append((name, len(names), tuple(self.levels[name])))
-                names += [f"{name}={level}" for level in self.levels[name]]
+                own = tuple(level for level in self.levels[name] if level != self.reference.get(name))
+                without = (self.reference[name],) if name in self.reference else ()
+                categories.append((name, len(names), (*own, *without)))
+                names += [f"{name}={level}" for level in own]
             else:
                 numbers.append((name, len(names)))
                 names.append(name)
@@ -152,6 +170,7 @@ class IngestionSpec:
             "label_type": self.label_type,
             "label_levels": list(self.label_levels),
             "levels": {name: list(levels) for name, levels in self.levels.items()},
+            **({"reference": dict(self.reference)} if self.reference else {}),
             "ranges": {name: list(bounds) for name, bounds in self.ranges.items()},
             "clip": self.clip,
             "missing": dict(self.missing),
@@ -170,6 +189,7 @@ class IngestionSpec:
             label_type=stored["label_type"],
             label_levels=tuple(stored["label_levels"]),
             levels={name: tuple(levels) for name, levels in stored["levels"].items()},
+            reference=dict(stored.get("reference", {})),
             ranges={name: (float(low), float(high)) for name, (low, high) in stored["ranges"].items()},
             clip=bool(stored["clip"]),
             missing=dict(stored["missing"]),
@@ -190,6 +210,7 @@ class Layout:
         Of the columns of ``X``.
     numbers : tuple of (name, column of X)
     categories : tuple of (name, first column of X, levels)
+        The reference, which has no column, is the last of the levels.
     label : str or None
     indicators : mapping of str to int
         The column of X that says whether a cell was empty.

@@ -96,13 +96,14 @@ def table_rows(table: pa.Table, layout: Layout, problems: list[Problem]) -> Rows
             start += piece.num_rows
     for name, first, levels in layout.categories:
         codes = _codes(table.column(name), levels)
-        rows.X[:, first : first + len(levels)] = 0.0
+        width = len(levels) - (name in layout.spec.reference)
+        rows.X[:, first : first + width] = 0.0
         if (stands_for := layout.spec.missing.get(name)) is not None:
             gone = _missing(table.column(name)) & (codes < 0)
             if name in layout.indicators:
                 rows.X[:, layout.indicators[name]] = gone
             codes[gone] = _ABSENT if name in layout.indicators else levels.index(stands_for)
-        known = np.flatnonzero(codes >= 0)
+        known = np.flatnonzero((codes >= 0) & (codes < width))
         rows.X[known, first + codes[known]] = 1.0
         _check_levels(rows, table.column(name), codes, name)
     if layout.label is not None:

@@ -60,7 +60,10 @@ class PrecisionRule(Choice):
 
 @dataclass(frozen=True)
 class CovariancePerturbation(PrecisionRule):
-    """The graphical lasso of the released second moment, floored at 0 (glasso-cov-perturb).
+    """The graphical lasso of the released second moment (glasso-cov-perturb).
+
+    Its eigenvalues are floored at the penalty first: below that a variance in some direction cannot be told from noise,
+    and a smaller one would make entries of the precision matrix large by chance.
 
     Parameters
     ----------
@@ -80,7 +83,7 @@ NOISE_DOMINATES = 0.1
 class Precisions(FromMoment):
     """A precision matrix, most of whose entries are 0: the graphical lasso. The mean of the rows is taken as 0.
 
-    Use standardised units (a public scale for every column). The penalty includes the diagonal.
+    Use standardised units (a public scale for every column). Only pairs of columns are penalised, not variances.
 
     Parameters
     ----------
@@ -120,7 +123,7 @@ class Precisions(FromMoment):
         if variance <= 0:  # noise alone
             variance = noise.row_norm**2 / noise.n_features
         penalty = self._rule().penalty_at(variance, noise)
-        return precision_attributes(glasso(psd_floor(matrix), penalty).precision, penalty)
+        return precision_attributes(glasso(psd_floor(matrix, penalty), penalty).precision, penalty)
 
     def _check_answer(self, n_features: int) -> None:
         self._rule()

@@ -169,7 +169,7 @@ def _check_width(model: Any, dataset: Dataset) -> None:
         )
     if dataset.schema.encoding is not None and model._encoding is not None:
         mine, theirs = model._encoding.spec, dataset.schema.encoding.spec
-        if (mine.ranges, mine.levels) != (theirs.ranges, theirs.levels):
+        if any(getattr(mine, each) != getattr(theirs, each) for each in ("ranges", "levels", "reference")):
             raise DataError(
                 "the dataset was ingested with other ranges or levels than the model was fitted with, so its rows mean "
                 "something else: ingest it with those of the model ('dpdist info' shows them)"

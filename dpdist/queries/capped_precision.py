@@ -35,7 +35,9 @@ OUTPUT_BITS = 24
 
 @dataclass(frozen=True)
 class CappedPrecision(Query):
-    """``argmin -log det T + <S, T> + penalty ||T||_1`` over ``0 < T <= cap I``, S the mean of ``x x'`` of clipped rows.
+    """``argmin -log det T + <S, T> + penalty sum_{i != j} |T_ij|`` over ``0 < T <= cap I``.
+
+    S is the mean of ``x x'`` of clipped rows.
 
     Parameters
     ----------

@@ -1,8 +1,11 @@
-"""Sparse precision matrices: ``min -log det T + <S, T> + penalty ||T||_1`` over positive definite T.
+"""Sparse precision matrices: ``min -log det T + <S, T> + penalty sum_{i != j} |T_ij|`` over positive definite T.
 
-The diagonal is penalised as well, so that a minimiser exists for every S without negative eigenvalues. A released
-second moment has some: floor them first (`dpdist.solvers.spectral.psd_floor`), else the objective may be unbounded
-below. At the minimum ``<S, T> + penalty ||T||_1 = d`` (seed 000, (6.83); spec 06, section 5).
+Only pairs of columns are penalised, as in scikit-learn. The published form has the diagonal in the penalty as well,
+which adds the penalty to every variance: at the penalties that noise asks for, that was half of the error. What it was
+good for, a minimiser for every S without negative eigenvalues, holds without it where S is positive definite: floor the
+eigenvalues of a released second moment at a positive number first (`dpdist.solvers.spectral.psd_floor`), else the
+objective may be unbounded below. At the minimum ``<S, T> + penalty sum_{i != j} |T_ij| = d`` (seed 000, (6.83); spec
+06, section 5).
 
 `glasso_capped` solves the same problem under ``T <= cap I`` in a number of steps that is fixed beforehand and enough
 for every input: what a private release of the solution needs.
@@ -43,26 +46,32 @@ class Precision:
 
 
 def glasso_objective(S: Matrix, precision: Matrix, penalty: float) -> float:
-    """``-log det T + <S, T> + penalty ||T||_1``; infinite where T is not positive definite."""
+    """``-log det T + <S, T> + penalty sum_{i != j} |T_ij|``; infinite where T is not positive definite."""
     sign, log_det = np.linalg.slogdet(precision)
     if sign <= 0 or np.linalg.eigvalsh(precision)[0] <= 0:
         return math.inf
-    return float(-log_det + (S * precision).sum() + penalty * np.abs(precision).sum())
+    return float(-log_det + (S * precision).sum() + (_of_pairs(len(S), penalty) * np.abs(precision)).sum())
+
+
+def _of_pairs(d: int, penalty: float) -> Matrix:
+    """The penalty of every entry: none on the diagonal."""
+    return penalty * (1.0 - np.eye(d))
 
 
 def glasso_gap(S: Matrix, precision: Matrix, penalty: float) -> float:
-    """At most so far above the minimum: primal minus dual at ``clip(T^-1, S - penalty, S + penalty)``.
+    """At most so far above the minimum: primal minus dual at ``T^-1``, each pair within the penalty of S.
 
     Examples
     --------
-    >>> S = np.diag([1.0, 2.0]); glasso_gap(S, np.diag([1 / 1.5, 1 / 2.5]), 0.5) < 1e-12
+    >>> S = np.diag([1.0, 2.0]); glasso_gap(S, np.diag([1 / 1.0, 1 / 2.0]), 0.5) < 1e-12
     True
     """
     primal = glasso_objective(S, precision, penalty)
     if math.isinf(primal):
         return math.inf
     inverse = np.linalg.inv(precision)
-    dual = np.clip((inverse + inverse.T) / 2, S - penalty, S + penalty)
+    free = _of_pairs(len(S), penalty)
+    dual = np.clip((inverse + inverse.T) / 2, S - free, S + free)
     values = np.linalg.eigvalsh(dual)
     return max(0.0, primal - float(np.log(values).sum()) - len(S)) if values[0] > 0 else math.inf
 
@@ -77,7 +86,7 @@ def glasso(matrix: Matrix, penalty: float, tol: float = 1e-8, max_iter: int = 50
     Parameters
     ----------
     matrix : array of shape (d, d)
-        S; without negative eigenvalues.
+        S; without negative eigenvalues, and with a positive diagonal.
     penalty : float
         Positive.
     tol : float, default 1e-8
@@ -87,7 +96,8 @@ def glasso(matrix: Matrix, penalty: float, tol: float = 1e-8, max_iter: int = 50
     Raises
     ------
     ValueError
-        Where the problem has no minimiser, because S has negative eigenvalues that the penalty does not make up for.
+        Where the problem has no minimiser, because S has a variance that is not positive, or negative eigenvalues that
+        the penalty does not make up for.
 
     Examples
     --------
@@ -111,29 +121,33 @@ def glasso(matrix: Matrix, penalty: float, tol: float = 1e-8, max_iter: int = 50
 
 
 def _check_bounded(S: Matrix, penalty: float) -> None:
+    if (least := float(np.diag(S).min())) <= 0:
+        raise ValueError(
+            f"the graphical lasso has no minimiser here: the matrix has a variance of {least:.3g}, and only pairs are "
+            "penalised. Floor its eigenvalues at a positive number first (psd_floor)"
+        )
     lowest = float(np.linalg.eigvalsh(S)[0])
-    if lowest <= -penalty * len(S):
+    if lowest < 0 and lowest <= -penalty * (len(S) - 1):
         raise ValueError(
             f"the graphical lasso has no minimiser here: the matrix has an eigenvalue of {lowest:.3g}, and no matrix "
-            f"within {penalty:.3g} of each of its entries is positive. Floor its eigenvalues at 0 first (psd_floor)"
+            f"within {penalty:.3g} of each of its pairs is positive. Floor its eigenvalues at a positive number first "
+            "(psd_floor)"
         )
 
 
 def _glasso_block(S: Matrix, penalty: float, tol: float, max_iter: int) -> Precision:
     d = len(S)
-    start = np.maximum(S.diagonal(), 0.0) + penalty
     if d == 1:
-        if S[0, 0] + penalty <= 0:
-            raise ValueError("the graphical lasso has no minimiser here: a column has a negative variance")
-        return Precision(np.array([[1.0 / (S[0, 0] + penalty)]]), 0.0, 0)
-    mu = float((start**2).mean())
-    sparse, dual = np.diag(1.0 / start), np.zeros((d, d))
+        return Precision(1.0 / S, 0.0, 0)
+    variances, level = S.diagonal(), _of_pairs(d, penalty)
+    mu = float((variances**2).mean())
+    sparse, dual = np.diag(1.0 / variances), np.zeros((d, d))
     for t in range(1, max_iter + 1):
         values, vectors = np.linalg.eigh(mu * (sparse - dual) - S)
         root = np.sqrt(values**2 + 4 * mu)
         # the positive root of mu x^2 - w x - 1; for w < 0 written without cancellation
         dense = (vectors * np.where(values > 0, (values + root) / (2 * mu), 2 / (root - values))) @ vectors.T
-        before, sparse = sparse, soft_threshold(dense + dual, penalty / mu)
+        before, sparse = sparse, soft_threshold(dense + dual, level / mu)
         dual = dual + dense - sparse
         if t % 5 == 0:
             gap = glasso_gap(S, sparse, penalty)
@@ -147,7 +161,7 @@ def _glasso_block(S: Matrix, penalty: float, tol: float, max_iter: int) -> Preci
     if math.isinf(gap):
         raise ValueError(
             f"the graphical lasso found no minimiser in {max_iter} steps: the smallest eigenvalue of the matrix is "
-            f"{float(np.linalg.eigvalsh(S)[0]):.3g}. Floor its eigenvalues at 0 first (psd_floor)"
+            f"{float(np.linalg.eigvalsh(S)[0]):.3g}. Floor its eigenvalues at a positive number first (psd_floor)"
         )
     return Precision(sparse, gap, max_iter)
 
@@ -158,9 +172,10 @@ def _glasso_block(S: Matrix, penalty: float, tol: float, max_iter: int) -> Preci
 def glasso_capped(matrix: Matrix, penalty: float, cap: float, n_steps: int) -> Matrix:
     """The minimiser over ``0 < T <= cap I``, by exactly ``n_steps`` steps of FISTA on the dual.
 
-    The dual is ``max g(W)`` over ``|W - S| <= penalty`` entrywise, ``g(W) = min_{0 < T <= cap} -log det T + <W, T>``.
-    Its gradient is ``T(W)``, the eigenvalues w of W turned into ``min(1/w, cap)`` (``cap`` where w is not positive),
-    and has the Lipschitz constant ``cap^2``. Nothing is stopped early: the steps do not depend on S.
+    The dual is ``max g(W)`` over the W that have the diagonal of S and their other entries within ``penalty`` of its
+    own, ``g(W) = min_{0 < T <= cap} -log det T + <W, T>``. Its gradient is ``T(W)``, the eigenvalues w of W turned into
+    ``min(1/w, cap)`` (``cap`` where w is not positive), and has the Lipschitz constant ``cap^2``. Nothing is stopped
+    early: the steps do not depend on S.
 
     Parameters
     ----------
@@ -178,10 +193,11 @@ def glasso_capped(matrix: Matrix, penalty: float, cap: float, n_steps: int) -> M
     Examples
     --------
     >>> glasso_capped(np.diag([1.0, 0.0]), 0.1, cap=4.0, n_steps=200).round(6).tolist()
-    [[0.909091, 0.0], [0.0, 4.0]]
+    [[1.0, 0.0], [0.0, 4.0]]
     """
     S = (matrix + matrix.T) / 2
-    low, high = S - penalty, S + penalty
+    free = _of_pairs(len(S), penalty)
+    low, high = S - free, S + free
     W, point, momentum = S, S, 1.0
     for _ in range(n_steps):
         before, W = W, np.clip(point + _capped_inverse(point, cap) / cap**2, low, high)
@@ -194,11 +210,12 @@ def glasso_capped(matrix: Matrix, penalty: float, cap: float, n_steps: int) -> M
 def capped_error(d: int, penalty: float, cap: float, n_steps: int, largest: float) -> float:
     """How far `glasso_capped` may be from the minimiser (Frobenius norm), for every matrix of that size.
 
-    ``2 cap^2 penalty d / (T + 1)``: the dual starts within ``penalty d`` of its solution, FISTA leaves
-    ``2 cap^2 (penalty d)^2 / (T + 1)^2`` of its value, and a concave function with that Lipschitz constant has
-    ``||T(W) - T(W*)||_F^2 <= 2 cap^2 (g* - g(W))``. Rounding of the T eigen-decompositions adds ``2 T e``, where e
-    bounds the error of one gradient (inexact accelerated steps: Schmidt, Le Roux and Bach 2011); e is taken as
-    ``64 d 2^-52 (cap^2 (largest + 3 penalty d) + cap sqrt(d))``, tens of times what backward stable routines do.
+    ``2 cap^2 b / (T + 1)``: the dual starts within ``b = penalty sqrt(d (d - 1))`` of its solution, because d (d - 1)
+    entries may move by the penalty. FISTA leaves ``2 cap^2 b^2 / (T + 1)^2`` of its value, and a concave function with
+    that Lipschitz constant has ``||T(W) - T(W*)||_F^2 <= 2 cap^2 (g* - g(W))``. Rounding of the T eigen-decompositions
+    adds ``2 T e``, where e bounds the error of one gradient (inexact accelerated steps: Schmidt, Le Roux and Bach
+    2011); e is taken as ``64 d 2^-52 (cap^2 (largest + 3 penalty d) + cap sqrt(d))``, tens of times what backward
+    stable routines do.
 
     Parameters
     ----------
@@ -211,10 +228,10 @@ def capped_error(d: int, penalty: float, cap: float, n_steps: int, largest: floa
     Examples
     --------
     >>> round(capped_error(12, 0.05, 4.0, 200, 1.0), 3)
-    0.096
+    0.091
     """
     rounding = 64 * d * 2.0**-52 * (cap**2 * (largest + 3 * penalty * d) + cap * math.sqrt(d))
-    return 2 * cap**2 * penalty * d / (n_steps + 1) + 2 * (n_steps + 1) * rounding
+    return 2 * cap**2 * penalty * math.sqrt(d * (d - 1)) / (n_steps + 1) + 2 * (n_steps + 1) * rounding
 
 
 def _capped_inverse(W: Matrix, cap: float) -> Matrix:

@@ -81,5 +81,5 @@ def shrunk(u: Vector, threshold: Vector, n_nonzero: int, radius: float, how: str
         "hard" keeps the ``n_nonzero`` largest entries and goes into the ball; None leaves u as it is.
     """
     if how == "soft":
-        return np.asarray(soft_threshold(u, threshold))  # type: ignore[arg-type]
+        return np.asarray(soft_threshold(u, threshold))
     return in_ball(hard_threshold(u, n_nonzero), radius) if how == "hard" else u

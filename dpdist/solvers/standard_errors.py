@@ -105,7 +105,8 @@ def sandwich(
             "along some direction of the coefficients the rows vary by no more than the noise does, so that nobody "
             "knows how sure it is: columns are sums of one another, or nearly constant. Without them, with more rows "
             "or a larger epsilon there would be intervals; where the columns of a category add up to the constant, as "
-            "--levels makes them, with fit_intercept=False"
+            "--levels makes them, with a level to compare with (dpdist ingest --reference COLUMN=LEVEL), or with "
+            "fit_intercept=False"
         )
     elif share > BIASED:
         invalid = (

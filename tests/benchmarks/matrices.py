@@ -104,10 +104,10 @@ def moment_sums() -> tuple[float, str]:
 
 @benchmark("moment-stream", "<= 1.3")
 def moment_stream() -> tuple[float, str]:
-    """The pass of a release over compressed rows that are not kept.
+    """The pass of a release over compressed rows that are not kept; a fit of one release reads no more than that.
 
-    A fit reads them once more, to be sure before the charge. Plain rows that the system has in its memory are read as
-    fast as NumPy multiplies them: no product of 50 columns can be streamed at such a ratio there.
+    Plain rows that the system has in its memory are read as fast as NumPy multiplies them: no product of 50 columns can
+    be streamed at such a ratio there.
     """
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -219,7 +219,7 @@ def questionnaires() -> dict[str, np.ndarray]:
 
 @benchmark("pca-tables", ">= 0.95")
 def pca_tables() -> tuple[float, str]:
-    """What three components have of the mean square, over what they can have; the lines of the README."""
+    """What three components have of the mean square, over what they can have: lines of `deploy/site/benchmarks.md`."""
     told, worst = [], 1.0
     for name, X in questionnaires().items():
         (n, p), S = X.shape, X.T @ X / len(X)

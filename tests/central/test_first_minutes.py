@@ -124,6 +124,7 @@ def prices(tmp_path_factory):
     asked = {"features": ["age"], "levels": {"town": ["A", "B"]}, "missing": {"age": "indicator"}}
     ranges = {"age": (0, 100), "price": (0, 125_000)}
     ingest(folder / "t.csv", folder / "x.zarr", ranges=ranges, label="price", **asked)
+    ingest(folder / "t.csv", folder / "against.zarr", ranges=ranges, label="price", reference={"town": "A"}, **asked)
     asked = {**asked, "label": "cheap", "label_levels": ["no", "yes"]}
     ingest(folder / "t.csv", folder / "c.zarr", ranges={"age": (0, 100)}, **asked)
     return folder, table
@@ -154,8 +155,12 @@ def test_a_frame_of_the_table_is_answered_in_the_units_of_the_table(prices, tmp_
 def test_coefficients_in_the_units_of_the_table_predict_what_the_model_predicts(prices, tmp_path):
     folder, table = prices
     # all levels of a category add up to the constant: with both, nobody knows how sure either is
-    with pytest.raises(NoIntervals, match="as --levels makes them, with fit_intercept=False"):
+    with pytest.raises(NoIntervals, match=r"as --levels makes them, with .* --reference COLUMN=LEVEL"):
         regression(ledger=tmp_path / "l").fit(folder / "x.zarr").original_units().confidence_intervals()
+    compared = regression(ledger=tmp_path / "l").fit(folder / "against.zarr")
+    rows = compared.original_units().summary().rows
+    assert [row["name"] for row in rows] == ["age", "age is missing", "town=B", "intercept"]
+    assert rows[2]["low"] < 20_000 < rows[2]["high"] and rows[2]["standard_error"] < 1000
     model = regression(ledger=tmp_path / "l", fit_intercept=False).fit(folder / "x.zarr")
     units = model.original_units()
     full = table[table["age"].notna()]
@@ -211,6 +216,9 @@ def test_a_dataset_with_other_columns_or_ranges_is_refused(prices, tmp_path):
     ingest(folder / "t.csv", tmp_path / "r.zarr", ranges={"age": (0, 90), "price": (0, 125_000)}, **asked)
     with pytest.raises(DataError, match="other ranges or levels"):
         model.predict(tmp_path / "r.zarr")
+    ingest(folder / "t.csv", tmp_path / "c.zarr", ranges={"age": (0, 100)}, reference={"town": "B"}, **asked)
+    with pytest.raises(DataError, match=r"reads 4 features"):
+        model.predict(tmp_path / "c.zarr")
     ingest(folder / "t.csv", tmp_path / "s.zarr", **{**asked, "levels": {"town": ["B", "A"]}})
     with pytest.raises(DataError, match="not those of the model"):
         model.predict(tmp_path / "s.zarr")

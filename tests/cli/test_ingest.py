@@ -95,6 +95,8 @@ def test_tabs_and_patterns(place: Path) -> None:
     ("arguments", "said"),
     [
         (["--levels", "origin"], "COLUMN=LEVEL,LEVEL"),
+        (["--reference", "origin"], "'origin' is not of the form COLUMN=LEVEL"),
+        (["--reference", "origin=EWR,JFK"], "is not of the form COLUMN=LEVEL"),
         (["--range", "delay=1"], "COLUMN=LO:HI"),
         (["--range", "delay=a:b"], "COLUMN=LO:HI"),
         (["--range", "delay=0:1", "--range", "delay=0:2"], "--range was given twice"),

@@ -49,12 +49,16 @@ def test_two_users_of_the_local_model(tmp_path):
 def test_from_a_file_to_a_report(home):
     done = shell(home, commands_of("From a file to a report"))
     assert done.returncode == 0, done.stderr
-    assert "charged: epsilon 1" in done.stderr and "1 x smoothness, 30 x gradient" in done.stdout
+    assert "charged: epsilon 1" in done.stderr and "dp-newton-scaled" in done.stdout
 
     run = json.loads((home / "runs/delay/run.json").read_text())
     assert run["status"] == "done" and run["metrics"] is None and not run["simulation"]
     assert run["budget"]["after"]["epsilon"] <= 1 and run["budget"]["limit"]["epsilon"] == 3
     assert "arr_delay" not in json.dumps(run["released"])
+    # with a level to compare with, every coefficient has a standard error
+    sure = {row["name"]: row for row in run["inference"]["rows"]}
+    assert list(sure) == ["dep_delay", "distance", "hour", "origin=JFK", "origin=LGA", "intercept"]
+    assert all(row["low"] < row["coefficient"] < row["high"] for row in sure.values())
     report = (home / "runs/delay/report.html").read_text()
     assert run["guarantee"]["text"].split(":")[0] in report and "dep_delay" in report
 

@@ -53,6 +53,45 @@ def test_empty_cells_become_what_was_declared_and_no_row_is_lost(tmp_path: Path,
     assert encoding.described()["kids"] == "empty cells count as 0"
 
 
+REFERRED = [[-0.6, 0, 1, 0, 0], [0, 1, 2, 1, 0], [0.6, 0, 0, 0, 1], [1, 0, 0, 0, 0]]
+
+
+def test_the_level_to_compare_with_has_no_column_and_is_a_level_all_the_same(tmp_path: Path) -> None:
+    TABLE.to_csv(tmp_path / "t.csv", index=False)
+    asked = {**ASKED, "reference": {"town": "A"}}
+    done = ingest(tmp_path / "t.csv", tmp_path / "x.zarr", **asked)
+    opened = Dataset.open(tmp_path / "x.zarr")
+    encoding = opened.schema.encoding
+    assert done.schema.columns["X"] == (*NAMES[:3], "town=B", "town is missing") and not done.bad
+    np.testing.assert_allclose(opened.read(0, 4)["X"], REFERRED, atol=1e-15)
+    assert encoding is not None and Encoding.from_attributes(encoding.to_attributes()) == encoding
+    np.testing.assert_array_equal(encoding.encode(TABLE), opened.read(0, 4)["X"])
+    assert encoding.described()["town"].startswith("2 levels: A, B; against A, which has no column")
+    asked["missing"] = {**ASKED["missing"], "town": "A"}
+    done = ingest(tmp_path / "t.csv", tmp_path / "y.zarr", **asked)
+    assert Dataset.open(tmp_path / "y.zarr").read(2, 3)["X"].tolist() == [[pytest.approx(0.6), 0, 0, 0]]
+    # the first of three, so that columns and positions of levels are not the same
+    (tmp_path / "s.csv").write_text("c\nu\nv\nw\nx\n")
+    levels: Any = {"levels": {"c": ["u", "v", "w"]}, "reference": {"c": "u"}, "on_bad": "drop"}
+    done = ingest(tmp_path / "s.csv", tmp_path / "z.zarr", **levels)
+    assert dict(done.bad) == {"c is not one of the declared levels": 1}
+    assert Dataset.open(tmp_path / "z.zarr").read(0, 3)["X"].tolist() == [[0, 0], [1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("reference", "match"),
+    [
+        ({"town": "C"}, "--reference town=C: expected one of the at least two declared levels of town, A, B"),
+        ({"age": "A"}, "'age', which has no declared levels: declare them with --levels age=A,"),
+        ({"twon": "A"}, "'twon', which has no declared levels .did you mean 'town'"),
+    ],
+)
+def test_a_level_that_is_none_cannot_be_compared_with(tmp_path: Path, reference: Any, match: str) -> None:
+    TABLE.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(DataError, match=match):
+        ingest(tmp_path / "t.csv", tmp_path / "x", **ASKED, reference=reference)
+
+
 def test_kept_cells_are_described_as_empty() -> None:
     spec = IngestionSpec(features=("age",), missing={"age": "keep"})
     assert Encoding(spec).described() == {"age": "empty cells stay empty"}

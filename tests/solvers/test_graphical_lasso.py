@@ -15,6 +15,10 @@ from dpdist.solvers.graphical_lasso import (
 )
 
 
+def of_pairs(T):
+    return np.abs(T).sum() - np.abs(np.diag(T)).sum()
+
+
 def moment(d, n, rng, correlated=0.4):
     X = rng.normal(size=(n, d))
     X[:, 1:] += correlated * X[:, :-1]
@@ -27,20 +31,20 @@ def test_at_the_minimum(d, n, penalty):
     found = glasso(S, penalty)
     T = found.precision
     assert found.gap < 1e-5 and glasso_gap(S, T, penalty) < 1e-5
-    assert abs((S * T).sum() + penalty * np.abs(T).sum() - d) < 1e-3
+    assert abs((S * T).sum() + penalty * of_pairs(T) - d) < 1e-3
     values, largest = np.linalg.eigvalsh(T), np.linalg.norm(S, 2)
-    assert values[0] >= 1 / (largest + penalty * d) - 1e-9 and values[-1] <= d / penalty + 1e-9
+    assert values[0] >= 1 / (largest + penalty * (d - 1)) - 1e-9
     # the gradient of the smooth part is within the penalty, and at it with the sign where an entry is not 0
-    slope = np.linalg.inv(T) - S
+    slope, pairs = np.linalg.inv(T) - S, ~np.eye(d, dtype=bool)
+    assert np.abs(np.diag(slope)).max() < 1e-2 * penalty  # variances are kept as they are
     assert np.abs(slope).max() < penalty * (1 + 1e-3)
-    assert np.abs(slope - penalty * np.sign(T))[T != 0].max() < 1e-2 * penalty
+    assert np.abs(slope - penalty * np.sign(T))[(T != 0) & pairs].max() < 1e-2 * penalty
 
 
 @pytest.mark.parametrize("d, n, penalty", [(6, 200, 0.1), (15, 400, 0.05)])
 def test_it_is_as_good_as_scikit_learns(d, n, penalty):
-    """Which does not penalise the diagonal: its problem is ours with a diagonal that is smaller by the penalty."""
     S = moment(d, n, np.random.default_rng(n))
-    _, theirs = graphical_lasso(S + penalty * np.eye(d), penalty, tol=1e-4, enet_tol=1e-10, max_iter=200)
+    _, theirs = graphical_lasso(S, penalty, tol=1e-4, enet_tol=1e-10, max_iter=200)
     ours = glasso(S, penalty).precision
     assert abs(glasso_objective(S, ours, penalty) - glasso_objective(S, theirs, penalty)) < 1e-6
     assert np.linalg.norm(ours - theirs) < 1e-3 * np.linalg.norm(theirs)
@@ -63,7 +67,8 @@ def test_a_matrix_without_a_minimiser_is_refused():
     with pytest.raises(ValueError, match=r"no minimiser.*psd_floor"):
         glasso(S, 0.2)
     assert math.isfinite(glasso(S, 2.0).gap)  # a penalty that makes up for it
-    for S in (np.diag([1.0, -0.3]), np.array([[0.1, 0.9], [0.9, 0.1]])):
+    assert math.isfinite(glasso(np.ones((3, 3)), 0.1).gap)  # no inverse, but variances that are positive
+    for S in (np.diag([1.0, -0.3]), np.diag([1.0, 0.0]), np.array([[0.1, 0.9], [0.9, 0.1]])):
         with pytest.raises(ValueError, match="no minimiser"):
             glasso(S, 0.2)
     for penalty in (0.0, -1.0, math.nan, math.inf):
@@ -77,17 +82,17 @@ def capped_gap(S, W, penalty, cap):
     chosen = 1 / np.maximum(values, 1 / cap)
     T = (vectors * chosen) @ vectors.T
     dual = np.where(values >= 1 / cap, 1 + np.log(np.maximum(values, 1e-300)), -math.log(cap) + cap * values).sum()
-    return -np.log(chosen).sum() + (S * T).sum() + penalty * np.abs(T).sum() - dual
+    return -np.log(chosen).sum() + (S * T).sum() + penalty * of_pairs(T) - dual
 
 
 def dual_point(S, penalty, cap, n_steps):
     """The dual point of `glasso_capped`, in plain words."""
     W = point = S
-    momentum = 1.0
+    momentum, free = 1.0, penalty * (1 - np.eye(len(S)))
     for _ in range(n_steps):
         values, vectors = np.linalg.eigh(point)
         T = (vectors / np.maximum(values, 1 / cap)) @ vectors.T
-        before, W = W, np.clip(point + T / cap**2, S - penalty, S + penalty)
+        before, W = W, np.clip(point + T / cap**2, S - free, S + free)
         following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
         point, momentum = W + (momentum - 1) / following * (W - before), following
     return W

@@ -21,7 +21,7 @@ def run(page: str, code: str, raises: str | None = None) -> str:
     try:
         with contextlib.redirect_stdout(out), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            exec(compile(code, page, "exec"), names)
+            exec(compile(code, page, "exec", dont_inherit=True), names)
     except Exception as error:
         if raises != type(error).__name__:
             raise RuntimeError(f"{page}: a block fails with {type(error).__name__}: {error}") from error

@@ -178,7 +178,7 @@ class PerturbedPrecision(Method):
     def _steps(rule: OutputPerturbation, d: int, r: float, penalty: float, n: int) -> int:
         if rule.n_steps is not None:
             return rule.n_steps
-        wanted = 4 * penalty * d * n / (math.sqrt(2) * r**2 * ENOUGH)
+        wanted = 4 * penalty * math.sqrt(d * (d - 1)) * n / (math.sqrt(2) * r**2 * ENOUGH)
         return min(MOST_STEPS, max(1, math.ceil(wanted)))
 
     def lines(self) -> Sequence[Line]:
@@ -208,7 +208,7 @@ class GraphicalLasso(Precisions, Moments):
     """A precision matrix of bounded rows, most of whose entries are 0: two columns are joined where it is not.
 
     Attributes are those of scikit-learn's ``GraphicalLasso``; there is no ``location_`` (the mean is taken as 0), and
-    no path of the solver. The penalty includes the diagonal.
+    no path of the solver. Only pairs of columns are penalised, as there.
 
     Parameters
     ----------

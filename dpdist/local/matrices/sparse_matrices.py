@@ -4,7 +4,7 @@
 method              parameters
 =================== ==========================================================================================
 cov-threshold-ldp   ``SparseCovariance(method="threshold")``
-glasso-ldp          ``GraphicalLasso()``: the graphical lasso of the mean of the reports, floored at 0
+glasso-ldp          ``GraphicalLasso()``: the graphical lasso of the mean of the reports, floored
 =================== ==========================================================================================
 
 Seed 000, Algorithms 6.2.49 and 6.3.53, as corrected in spec 06, sections 4 and 5.
@@ -67,7 +67,7 @@ class GraphicalLasso(Precisions, ReportedMoments):
     """A precision matrix, most of whose entries are 0, from one report of every user.
 
     Attributes are those of scikit-learn's ``GraphicalLasso``; there is no ``location_`` (the mean is taken as 0),
-    and no path of the solver. The penalty includes the diagonal.
+    and no path of the solver. Only pairs of columns are penalised, as there.
 
     Parameters
     ----------

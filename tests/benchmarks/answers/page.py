@@ -1,4 +1,4 @@
-"""The table of all cells, and the README's, which is written between two markers."""
+"""The table of all cells, and that of the page, which is written between two markers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.benchmarks.answers.verdicts import RULES, Judged, broken, failures, overall
 
-README = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "deploy" / "site" / "benchmarks.md"
 BEGIN, END = "<!-- answers: python -m tests.benchmarks answers -->", "<!-- end of answers -->"
 
 
@@ -53,7 +53,7 @@ def summary(found: Sequence[Judged]) -> Iterator[str]:
     yield from named
 
 
-# -- the README -----------------------------------------------------------------------------------------------------
+# -- the page --------------------------------------------------------------------------------------------------------
 
 
 def _group(j: Judged) -> tuple[str, str]:
@@ -108,7 +108,7 @@ TITLES = {
 }  # fmt: skip
 
 
-def readme(found: Sequence[Judged]) -> str:
+def markdown(found: Sequence[Judged]) -> str:
     """What stands between the markers."""
     head = ("", "rows x columns", "constant", "default", "best own solver", "rival", "what fails, and at which epsilon")
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
@@ -135,12 +135,12 @@ def readme(found: Sequence[Judged]) -> str:
 
 
 def between_markers(text: str) -> str:
-    """What a README has there now."""
+    """What a page has there now."""
     return text.split(BEGIN, 1)[1].split(END, 1)[0].strip("\n")
 
 
-def write(found: Sequence[Judged], path: Path = README) -> None:
+def write(found: Sequence[Judged], path: Path = PAGE) -> None:
     """Put the table where the markers are."""
     before, rest = path.read_text().split(BEGIN, 1)
     _, after = rest.split(END, 1)
-    path.write_text("".join(itertools.chain(before, BEGIN, "\n", readme(found), END, after)))
+    path.write_text("".join(itertools.chain(before, BEGIN, "\n", markdown(found), END, after)))

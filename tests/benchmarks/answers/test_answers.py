@@ -32,8 +32,8 @@ def test_every_failure_is_known_and_every_known_one_still_fails():
     assert sorted(verdicts.failures(recorded())) == sorted(known())
 
 
-def test_the_readme_shows_what_is_recorded():
-    assert page.between_markers(page.README.read_text()) == page.readme(recorded()).strip("\n")
+def test_the_page_shows_what_is_recorded():
+    assert page.between_markers(page.PAGE.read_text()) == page.markdown(recorded()).strip("\n")
 
 
 def test_all_that_is_recorded_is_asked_for():
@@ -197,9 +197,9 @@ def test_a_cell_that_is_there_is_not_run_again(tmp_path, monkeypatch, capsys):
     command.main(["--quick", "--results", str(results)])
     names = [cell.name for cell in quick()]
     assert interrupted == names[:3] and asked == [*names[:3], *names[2:]]
-    before = page.README.read_bytes()
+    before = page.PAGE.read_bytes()
     command.main(["--quick", "--results", str(results)])
-    assert len(asked) == len(names) + 1 and page.README.read_bytes() == before, "other results are not the README's"
+    assert len(asked) == len(names) + 1 and page.PAGE.read_bytes() == before, "other results are not those of the page"
     assert names[0] in capsys.readouterr().out
 
 
