@@ -33,7 +33,7 @@ ROOMS = {
     "constraints": {"mirror_maps"},
     "losses": set(),
     "kernels": {"errors", "losses"},
-    "privacy": {"errors", "html", "identity", "objects", "patience"},
+    "privacy": {"errors", "html", "identity", "objects", "patience", "kernels.stream_cipher"},
     "data": {"errors", "html", "objects", "patience", "privacy.randomness", "privacy.budget"},
     "solvers": {"constraints", "mirror_maps"},
     "engine": {"errors", "identity", "patience", "objects", "data", "privacy", "kernels"},
@@ -93,7 +93,7 @@ UNNOISED_IMPORTS = {
     "dpdist.engine.workers.Workers": {"engine/coordinator.py", "local/survey/aggregation.py"},
     "dpdist.engine.query.Ask": {
         "queries/minimizers.py", "queries/coordinate_gradient_sums.py", "queries/capped_precision.py",
-        "queries/pair_sums.py",
+        "queries/pair_minimum.py", "queries/pair_sums.py",
         "queries/loss_tables.py",
         "local/survey/reports.py", "local/linear/label_private.py", "local/crowd/answer_passes.py",
     },
