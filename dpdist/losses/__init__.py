@@ -3,7 +3,7 @@
 What a loss is: `dpdist.losses.loss`. Those there are: `dpdist.losses.convex`, `dpdist.losses.nonconvex`.
 """
 
-from dpdist.losses.convex import Huber, Logistic, SmoothedHinge, Squared
+from dpdist.losses.convex import Huber, Logistic, ResidualSquares, SmoothedHinge, Squared
 from dpdist.losses.loss import LARGEST_EXPONENT, Block, Loss
 from dpdist.losses.nonconvex import Biweight, Cauchy, NegativeSquare, Sigmoid, SquaredProbability, Welsch
 
@@ -28,5 +28,5 @@ def by_name(name: str) -> Loss:
 
 __all__ = [
     "LARGEST_EXPONENT", "LOSSES", "Biweight", "Block", "Cauchy", "Huber", "Logistic", "Loss", "NegativeSquare",
-    "Sigmoid", "SmoothedHinge", "Squared", "SquaredProbability", "Welsch", "by_name",
+    "ResidualSquares", "Sigmoid", "SmoothedHinge", "Squared", "SquaredProbability", "Welsch", "by_name",
 ]  # fmt: skip
