@@ -59,6 +59,22 @@ def test_errors_that_follow_a_column_are_seen_in_squared_gradients_and_nowhere_e
     assert ("sandwich=True" in str(model.summary())) is not sandwich
 
 
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"solver": SufficientStatistics(sandwich="yes")}, "sandwich must be True or False, got 'yes'"),
+        ({"gradient": ClipLabel(1e-60)}, "too far apart for one matrix to hold both"),
+        ({"gradient": ClipLabel(1e60)}, "too far apart for one matrix to hold both"),
+    ],
+)
+def test_what_one_matrix_cannot_hold_is_refused_before_anything_is_charged(changed, says, tmp_path):
+    """A bound of 1e-60 failed in the second pass, after the charge."""
+    ledger = Ledger(tmp_path / "ledger")
+    with pytest.raises(BudgetError, match=says):
+        linear(ledger=ledger, **changed)
+    assert not ledger.accounts()
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_intervals_of_rare_events_contain_the_mean_though_their_residuals_are_cut(seed):
     """Cut residuals of 5 % ones have another mean: the intercept was 35 standard errors too low, and more with rows."""

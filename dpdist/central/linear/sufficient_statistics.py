@@ -70,6 +70,8 @@ which rows count less, and a usual one is often far below the public bound."""
 NORM_SHARE = 0.02
 SQUARES_SHARE = 0.1
 PASSES = 2
+LARGEST_RATIO = 1e30
+"""Of the label bound to ``row_norm``."""
 RESIDUALS = 2.5
 """Standard deviations at which residuals are cut."""
 LARGEST_RESIDUALS = 5.0
@@ -121,7 +123,19 @@ class SufficientStatistics(LinearMethod):
                 f"label_bound is missing: {BOUNDS['label_bound']}, with gradient=ClipLabel(label_bound=...)"
             )
         _check(problem, self.name)
-        return self._with(public, problem)
+        asked = self._with(public, problem)
+        asked._check_sizes()
+        return asked
+
+    def _check_sizes(self) -> None:
+        row_norm, label_bound = self._bounds
+        if not 1 / LARGEST_RATIO <= label_bound / row_norm <= LARGEST_RATIO:
+            raise BudgetError(
+                f"label_bound={label_bound!r} and row_norm={row_norm!r} are too far apart for one matrix to hold both: "
+                f"expected a ratio of at most {LARGEST_RATIO:g}. Measure labels or features in other units"
+            )
+        if not isinstance(self.sandwich, bool):
+            raise BudgetError(f"sandwich must be True or False, got {self.sandwich!r}")
 
     def lines(self) -> Sequence[Line]:
         rest = 1 - NORM_SHARE * self._looks - SQUARES_SHARE * self.sandwich
