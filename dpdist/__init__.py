@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from dpdist.data import Dataset
     from dpdist.engine.coordinator import Coordinator
+    from dpdist.estimators.onnx_model import to_onnx
     from dpdist.jobs.loaded import load_run
     from dpdist.privacy.budget import Budget, Neighbours
     from dpdist.privacy.guarantee import Guarantee
@@ -59,6 +60,7 @@ __all__ = [
     "SparsePCA",
     "TwoComponentMixture",
     "load_run",
+    "to_onnx",
 ]
 
 # imported on first use, so that `dpdist --help` need not wait for Dask and numba
@@ -84,6 +86,7 @@ _HOMES = {
     ),
     "dpdist.data": ("Dataset",),
     "dpdist.engine.coordinator": ("Coordinator",),
+    "dpdist.estimators.onnx_model": ("to_onnx",),
     "dpdist.jobs.loaded": ("load_run",),
     "dpdist.privacy.budget": ("Budget", "Neighbours"),
     "dpdist.privacy.guarantee": ("Guarantee",),

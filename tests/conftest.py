@@ -17,6 +17,18 @@ from tests.s3 import KEY, SECRET, Faults, S3Server
 # scikit-learn skips its array-API check of an estimator without it
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
+
+def _is_roomy_memory(place: str) -> bool:
+    """Whether there is a disk in memory, with room for what a run of the tests writes, whose programs may be run."""
+    if not os.access(place, os.W_OK) or os.statvfs(place).f_flag & os.ST_NOEXEC:
+        return False
+    return shutil.disk_usage(place).free > 2**32
+
+
+# What tests write waits for no disk, as every charge and value does on one. The processes that they start inherit it.
+if "TMPDIR" not in os.environ and _is_roomy_memory("/dev/shm"):
+    os.environ["TMPDIR"] = tempfile.tempdir = "/dev/shm"
+
 # The ledger of whoever runs the tests is not theirs to charge.
 os.environ.pop("DPDIST_LEDGER", None)
 os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="dpdist-tests-")

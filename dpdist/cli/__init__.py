@@ -31,6 +31,7 @@ COMMANDS = {
     "predict": "Predict the labels of new rows with the model of a run.",
     "score": "Compare predictions with labels; the curator's side.",
     "card": "Write the model card of a run, as Markdown or HTML.",
+    "export": "Write the linear model of a run as ONNX.",
     "figures": "Compare methods on generated data, as pictures.",
     "audit": "Try to catch a method leaking more than it claims.",
     "doctor": "Examine a deployment, and say what to fix.",

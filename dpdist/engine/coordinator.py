@@ -8,6 +8,8 @@ The order of things, which is what makes a crash harmless:
 1. `Coordinator.plan` calibrates the noise and asks the ledger whether it can pay: a run that can't be paid for is
    refused before any row is read;
 2. the shards are loaded (an unreadable chunk stops the run here, for free), then the whole plan is charged, durably;
+   rows that will not stay in memory are summed for the first question while they are read, so that one pass does both:
+   the workers keep these sums until they are asked, after the charge;
 3. each release is recorded, summed, and drawn; its value is committed to the journal before anybody gets to see it.
 
 A run that is started again under the same ``run_id`` finds its charge and its released values: it pays nothing for
@@ -169,6 +171,7 @@ class Coordinator:
         self._workers: Workers | None = None
         self._ranges: Sequence[tuple[int, int]] = ()
         self._charged = False
+        self._early: Round | None = None
 
     def __enter__(self) -> Coordinator:
         return self
@@ -257,7 +260,7 @@ class Coordinator:
         value = self._paid.value(release_id)
         replayed = value is not None
         if value is None:
-            self._begin()
+            self._begin(self._foreseen(query, item, state, rows))
             self._record(release_id, index, item, sensitivity)
             value = self._paid.commit(release_id, self._draw(query, item, state, rows, sensitivity, index))
         noise_std = item.mechanism.noise_std(sensitivity)
@@ -272,7 +275,8 @@ class Coordinator:
         """Where noise meets data: the one function that sees an un-noised sum."""
         assert self._workers is not None
         workers, batch = self._workers, self._batch(query, item, index)
-        start, stop = (query.window or (0, self.dataset.n_rows)) if rows is None else (rows.start, rows.stop)
+        start, stop = self._asked(query, rows)
+        early, self._early = self._early, None
 
         def ask(state: Any) -> NDArray[Any]:
             total: NDArray[Any] | None = None
@@ -280,6 +284,8 @@ class Coordinator:
             pieces = [(start, stop)] if query.reported is None else pieces_of(self._ranges, start, stop)
             for first, last in pieces:
                 asked = Round(query, state, first, last, self.dataset.n_rows, batch)
+                if early is not None and early.query is query and early.state is state:
+                    asked = early
                 for summary in workers.map(asked):
                     total = query.combine(total, summary, asked.wide)
                 if len(pieces) > 1:
@@ -304,11 +310,21 @@ class Coordinator:
         stream = Stream(key, "drawn", name=name, n=n, plan=self._planned().digest())
         return int(stream.generator(0).integers(n))
 
-    def _begin(self) -> None:
+    def _asked(self, query: Query, rows: Fold | None) -> tuple[int, int]:
+        return (query.window or (0, self.dataset.n_rows)) if rows is None else (rows.start, rows.stop)
+
+    def _foreseen(self, query: Query, item: Item, state: Any, rows: Fold | None) -> Round | None:
+        """What the rows will be asked first, unless it draws anything (that follows the charge) or is not known yet."""
+        explores = type(query).explore is not Query.explore
+        if explores or query.reported is not None or item.sampling is not None:
+            return None
+        return Round(query, state, *self._asked(query, rows), self.dataset.n_rows)
+
+    def _begin(self, first: Round | None = None) -> None:
         """Load the shards, then charge the plan; both once, and in this order."""
         if self._charged:
             return
-        self._workers = connect(self._cluster)
+        self._workers, self._early = connect(self._cluster), first
         shards = self._shard_plans(self._workers)
         progress.tell(progress.Loading())
         self._workers.place(shards)
@@ -331,7 +347,7 @@ class Coordinator:
         for i in range(n_shards):
             ranges = tuple(partitions[i::n_shards])
             sources = {name: [self.dataset.source(name)] * len(ranges) for name in self._arrays}
-            plans.append((ShardPlan(ranges, self._arrays, resident), sources))
+            plans.append((ShardPlan(ranges, self._arrays, resident, self._early), sources))
         return plans
 
     def _sensitivity(self, item: Item, query: Query) -> float:

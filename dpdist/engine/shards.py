@@ -6,6 +6,7 @@ depend on one. They return a `Failure` with a public sentence instead.
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.data import ArraySpec
+from dpdist.data.plain_chunks import Buffers
+from dpdist.data.sources import Source
 from dpdist.engine.query import Block, Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.unchanged import Unchanged
@@ -84,6 +87,7 @@ class Round:
     stop: int
     n_rows: int
     batch: Batch | None = None
+    name: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @property
     def wide(self) -> bool:
@@ -93,11 +97,15 @@ class Round:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """Which rows a shard has, where they come from, and whether they stay in memory."""
+    """Which rows a shard has, where they come from, and whether they stay in memory.
+
+    ``first`` is what will be asked first: rows that do not stay are read once to be sure of them, and answer it then.
+    """
 
     ranges: tuple[tuple[int, int], ...]
     prepare: Mapping[str, Prepare]
     resident: bool
+    first: Round | None = None
 
 
 @dataclass(eq=False)
@@ -108,6 +116,8 @@ class Shard:
     sources: Mapping[str, Sequence[Any]]
     blocks: list[tuple[int, Block]] = field(default_factory=list, repr=False)
     unchanged: Unchanged = field(default_factory=Unchanged, repr=False)
+    buffers: Buffers = field(default_factory=Buffers, repr=False)
+    early: NDArray[Any] | None = field(default=None, repr=False)
     n_ahead: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -125,13 +135,27 @@ class Shard:
             yield from self._stream(touched, "read")
 
     def load(self) -> None:
-        """Read every range once, with all checks; keep the rows if they are to stay."""
-        for loaded in self._stream(range(len(self.plan.ranges)), "verify"):
+        """Read every range once, with all checks; keep the rows if they are to stay, else sum what is asked first."""
+        asked = self.plan.first
+        for first, block in self._stream(range(len(self.plan.ranges)), "verify"):
             if self.plan.resident:
-                self.blocks.append(loaded)
-            del loaded  # before the next one is waited for
+                self.blocks.append((first, block))
+            elif asked is not None and first < asked.stop and asked.start < first + _n_rows(block):
+                self.early = _added(self.early, first, block, asked)
+            del block  # before the next one is waited for
         if self.plan.resident:
             self.sources = {}
+
+    def answer(self, ask: Round) -> NDArray[Any] | None:
+        """The sum over the asked rows, of those that were read for it already if that is so; once."""
+        early, self.early = self.early, None
+        if early is not None and self.plan.first is not None and self.plan.first.name == ask.name:
+            return early
+        total: NDArray[Any] | None = None
+        for first, block in self.blocks_in(ask.start, ask.stop):
+            total = _added(total, first, block, ask)
+            del block  # before the next one is waited for
+        return total
 
     def _stream(self, numbers: Sequence[int], how: Literal["read", "verify"]) -> Iterator[tuple[int, Block]]:
         """These ranges in turn; the next ones are read while the caller computes with one."""
@@ -153,13 +177,26 @@ class Shard:
         start, stop = self.plan.ranges[i]
         columns = {name: self.sources[name][i] for name in self.plan.prepare}
         sent = {name for name, column in columns.items() if isinstance(column, np.ndarray)}
-        rows = {name: c if name in sent else getattr(c, how)(start, stop) for name, c in columns.items()}
+        rows = {name: c if name in sent else self._rows(name, c, how, start, stop) for name, c in columns.items()}
         with np.errstate(all="ignore"):  # of its own: a thread starts without that of its maker
-            block = {name: prepare(rows[name]) for name, prepare in self.plan.prepare.items()}
-        if not self.plan.resident:
-            for name in block.keys() - sent:
-                self.unchanged.check(name, start, stop, block[name], columns[name].location(start, stop))
-        return block
+            return {name: prepare(rows[name]) for name, prepare in self.plan.prepare.items()}
+
+    def _rows(self, name: str, source: Source, how: Literal["read", "verify"], start: int, stop: int) -> NDArray[Any]:
+        """Rows of a source; those of a stream are compared with what they were."""
+        if self.plan.resident:
+            return source.verify(start, stop)
+        place = source.location(start, stop)
+        if how == "read" and (stored := source.as_stored(start, stop, self.buffers.empty, self.unchanged.number)):
+            rows, number = stored
+            try:
+                self.unchanged.compare(name, start, stop, number, place)
+            except DataError:
+                source.verify(start, stop)  # says what is wrong with damaged ones
+                raise
+            return rows
+        rows = source.verify(start, stop) if how == "verify" else source.read(start, stop)
+        self.unchanged.check(name, start, stop, rows, place)
+        return rows
 
 
 def load_shard(plan: ShardPlan, sources: Mapping[str, Sequence[Any]]) -> Shard | Failure:
@@ -179,23 +216,31 @@ def summarise_shard(shard: Shard | Failure, ask: Round) -> NDArray[Any] | Failur
     """The exact sum of one shard's contributions; None when none of its partitions lies in the asked rows."""
     if isinstance(shard, Failure):
         return shard
-    total: NDArray[Any] | None = None
     with np.errstate(all="ignore"):  # whether a warning appears would depend on the data
         try:
-            wide = ask.wide
-            for first, block in shard.blocks_in(ask.start, ask.stop):
-                part = _summarise_block(first, block, ask)
-                total = ask.query.combine(total, part, wide)
-                del block  # before the next one is waited for
+            return shard.answer(ask)
         except DataError as error:
             return Failure(str(error), isinstance(error, DataUnavailable))
         except Exception as error:
-            return Failure(_unexpected(f"summarising for {type(ask.query).__name__}", error))
-    return total
+            return Failure(_unexpected("reading", error))
+
+
+def _added(total: NDArray[Any] | None, first: int, block: Block, ask: Round) -> NDArray[Any]:
+    """The total so far and the sum over what is asked of one block."""
+    try:
+        return ask.query.combine(total, _summarise_block(first, block, ask), ask.wide)
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(_unexpected(f"summarising for {type(ask.query).__name__}", error)) from None
+
+
+def _n_rows(block: Block) -> int:
+    return len(next(iter(block.values())))
 
 
 def _summarise_block(first: int, block: Block, ask: Round) -> NDArray[np.int64]:
-    n = len(next(iter(block.values())))
+    n = _n_rows(block)
     start, stop = max(ask.start - first, 0), min(ask.stop - first, n)
     if (start, stop) != (0, n):
         block = {name: rows[start:stop] for name, rows in block.items()}

@@ -104,10 +104,10 @@ def moment_sums() -> tuple[float, str]:
 
 @benchmark("moment-stream", "<= 1.3")
 def moment_stream() -> tuple[float, str]:
-    """The pass of a release over compressed rows that are not kept.
+    """The pass of a release over compressed rows that are not kept; a fit of one release reads no more than that.
 
-    A fit reads them once more, to be sure before the charge. Plain rows that the system has in its memory are read as
-    fast as NumPy multiplies them: no product of 50 columns can be streamed at such a ratio there.
+    Plain rows that the system has in its memory are read as fast as NumPy multiplies them: no product of 50 columns can
+    be streamed at such a ratio there.
     """
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -11,6 +11,7 @@ import pytest
 from dpdist import Budget, Dataset, Ledger
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.pieces import aligned
+from dpdist.engine.shards import Shard
 from dpdist.errors import BudgetError, BudgetExceeded, DataError, Fenced, LedgerError
 from dpdist.losses import Logistic
 from dpdist.privacy.accounting.plan import Item
@@ -98,6 +99,63 @@ def test_a_streamed_dataset_is_checked_before_it_is_charged(coordinate, ledger, 
         item = run.plan([Item("gradient", Gaussian())])["gradient"]
         with pytest.raises(DataError, match="missing"):
             run.release(QUERY, item, np.zeros(5))
+    assert ledger.history(dataset.id) == []
+
+
+@pytest.fixture
+def reads(monkeypatch, rows, tmp_path):
+    """A streamed dataset of five ranges, and how often a range was read."""
+    monkeypatch.setattr("dpdist.engine.coordinator.RESIDENT_SHARE", 0.0)
+    seen, block = [], Shard._block
+
+    def noted(shard, i, how):
+        seen.append(shard.plan.ranges[i])
+        return block(shard, i, how)
+
+    monkeypatch.setattr(Shard, "_block", noted)
+    return Dataset.from_arrays(tmp_path / "rows.zarr", partition_rows=4096, **rows), seen
+
+
+@pytest.mark.parametrize("n_rounds", [1, 3])
+def test_the_reading_that_comes_before_the_charge_answers_the_first_question(coordinate, reads, rows, n_rounds):
+    dataset, seen = reads
+    streamed = gradients(coordinate(dataset, random_state=1), n_rounds)
+    assert len(seen) == 5 * n_rounds
+    kept = gradients(coordinate(Dataset.from_arrays(**rows), random_state=1), n_rounds)
+    assert np.array_equal(streamed, kept)
+
+
+def test_all_rows_are_read_before_the_charge_though_a_fold_is_asked(coordinate, ledger, reads, rows, tmp_path):
+    dataset, seen = reads
+    split = dataset.split(2, Neighbours.REPLACE_ONE)
+    found = []
+    for of in (dataset, Dataset.from_arrays(**rows, dataset_id=dataset.id)):
+        with Coordinator(of, Budget(1.0, 1e-6), arrays=ARRAYS, cluster="threads", random_state=1) as run:
+            item = run.plan([Item("gradient", Gaussian(), fold=(split[1].split_id, 1))])["gradient"]
+            found.append(run.release(QUERY, item, np.zeros(5), split[1]))
+    assert np.array_equal(*found) and len(set(seen[:5])) == 5 and len(seen) == 6  # and the rows of this process
+    (tmp_path / "rows.zarr" / "X" / "c" / "0" / "0").unlink()
+    with coordinate(dataset) as run:
+        item = run.plan([Item("gradient", Gaussian(), fold=(split[1].split_id, 1))])["gradient"]
+        with pytest.raises(DataError, match="missing"):
+            run.release(QUERY, item, np.zeros(5), split[1])
+    assert ledger.history(dataset.id) == []
+
+
+def test_a_batch_is_drawn_after_the_charge(coordinate, reads):
+    dataset, seen = reads
+    with coordinate(dataset, random_state=1) as run:
+        item = run.plan([Item("gradient", Gaussian(), sampling=Poisson(0.5))])["gradient"]
+        run.release(QUERY, item, np.zeros(5))
+    assert len(seen) == 10
+
+
+def test_a_fault_in_the_first_sum_costs_nothing(coordinate, ledger, reads):
+    dataset, _ = reads
+    with coordinate(dataset) as run:
+        item = run.plan([Item("gradient", Gaussian())])["gradient"]
+        with pytest.raises(DataError, match="summarising for GradientSum a shard failed with"):
+            run.release(QUERY, item, "no vector")
     assert ledger.history(dataset.id) == []
 
 

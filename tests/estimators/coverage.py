@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpdist import LinearRegression, LogisticRegression, Mean, SampleAndAggregate, local
+from dpdist import LinearRegression, LogisticRegression, Mean, SampleAndAggregate, TwoComponentMixture, local
 from dpdist.central import ClipLabel, SufficientStatistics
 from dpdist.errors import NoIntervals
 from tests.estimators.quick_oracle import quick_fit
@@ -170,6 +170,21 @@ def reported(law, n, epsilon, n_public=0, norm=1.0, **kwargs):
     )  # fmt: skip
 
 
+def mixture(n, d, length, epsilon, weight=0.5, **kwargs):
+    """Two components around b and -b, begun at half of b; ``weight`` of them are around b."""
+    b = length * np.linspace(-1, 2, d) / np.linalg.norm(np.linspace(-1, 2, d))
+
+    def draw(rng):
+        return np.where(rng.random(n) < weight, 1.0, -1.0)[:, None] * b + rng.normal(size=(n, d)), None
+
+    return Case(
+        lambda: TwoComponentMixture(
+            noise_std=1.0, radius=1.25 * length, start=b / 2, epsilon=epsilon, delta=1e-6
+        ),
+        draw, b, **kwargs,
+    )  # fmt: skip
+
+
 CASES: dict[str, Case] = {
     "logistic, independent, 2e4, eps 1": classes(normal_rows, 20_000, 1.0, quick=True),
     "logistic, AR(.8), 1e5, eps 1": classes(correlated_rows, 100_000, 1.0),
@@ -200,6 +215,9 @@ CASES: dict[str, Case] = {
     "local squares, independent, 2e4, eps 8": reported(normal_rows, 20_000, 8.0, norm=0.7, quick=True),
     "local squares, AR(.8), public rows, 2e4, eps 4": reported(correlated_rows, 20_000, 4.0, 20_000),
     "local squares, 0/1 columns, 2e4, eps 8": reported(bits, 20_000, 8.0),
+    "two components, far apart, 2e3, eps 1": mixture(2000, 4, 3.0, 1.0, quick=True),
+    "two components, overlapping, 2e4, eps 1": mixture(20_000, 5, 1.2, 1.0),
+    "two components, one in ten, 1e4, eps .5": mixture(10_000, 10, 2.0, 0.5, weight=0.1),
 }
 
 

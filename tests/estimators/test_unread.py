@@ -17,7 +17,6 @@ from dpdist.errors import BudgetError
 from dpdist.jobs import job_data as inputs
 from dpdist.jobs.job import load_job, make_estimator
 from dpdist.jobs.registry import METHODS
-from dpdist.method import noting
 from tests.jobs.recorded import PIPELINES
 
 COMMON = {"epsilon": 1.0, "delta": 1e-6}
@@ -126,27 +125,6 @@ def test_defaults_are_never_refused():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert clone(model).set_params(**model.get_params(deep=False)).plan(1000, 3).n_releases > 0
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_what_counts_as_read_is_read_in_a_fit(name):
-    """`Method.solves_with` vouches for parameters that no plan reads: every job sets some, and its fit reads all."""
-    path = PIPELINES / f"{name}.yaml"
-    n = min(load_job(path).data.get("n", 3000), 3000)
-    fewer = ["params.order=1"] if name == "kway-fourier" else []  # what so few users are enough for
-    job = load_job(path, [f"data.n={n}", "params.random_state=7", *fewer])
-    dataset, generated = inputs.load(job)
-    model = make_estimator(job, cluster="threads", ledger=Ledger(":memory:"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deltas are large for so few rows
-        method = model._method(n, inputs.size(job).n_features, dataset.schema.units)
-        with noting() as read:
-            model.fit(dataset, **inputs.beside(job, generated))
-    stated = {name for name in method.solves_with if name in getattr(method.statement, "__dataclass_fields__", ())}
-    asked = {name for kind, name in read if kind is type(method.statement)}
-    # read by the estimator: for which labels and methods there are, and for predictions
-    unvouched = {"classes", "domain", "loss"}
-    assert stated - asked <= unvouched
 
 
 # -- all parameters of an estimator at once ---------------------------------------------------------------------------

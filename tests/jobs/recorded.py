@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from dpdist import Ledger
 from dpdist.estimators.inference import record_of
 from dpdist.estimators.outlook import nobody_asks
 from dpdist.jobs import job_data as inputs
-from dpdist.jobs.job import load_job
+from dpdist.jobs.job import Job, load_job
 from dpdist.jobs.planning import checked
 from dpdist.jobs.registry import METHODS
+from dpdist.method import Method, noting
 
 FILE = Path(__file__).with_name("recorded.json")
 PIPELINES = Path(__file__).parents[2] / "pipelines"
@@ -32,19 +34,41 @@ MORE_ROWS = {"kway-fourier": 63_000}
 DIGITS = 10
 
 
-def recorded(name: str) -> dict[str, Any]:
-    """The plan, the releases and the results of the method's own job, on at most `N_ROWS` rows."""
+@dataclass(frozen=True)
+class SeededFit:
+    """The method's own job, fitted under a seed on at most `N_ROWS` rows."""
+
+    job: Job
+    model: Any
+    method: Method
+    """What the estimator became."""
+    read: set[tuple[type, str]]
+    """Which parameters the fit read, each with the class that has it."""
+
+
+def seeded_fit(name: str) -> SeededFit:
     path = PIPELINES / f"{name}.yaml"
     most = MORE_ROWS.get(name, N_ROWS)
     n = min(load_job(path).data.get("n", most), most)
     job = load_job(path, ["params.random_state=7", f"data.n={n}"])
     model, _ = checked(job, inputs.size(job))
     dataset, generated = inputs.load(job)
+    model.set_params(cluster="threads", ledger=Ledger(":memory:"))
     with nobody_asks():  # deltas are large for so few rows
-        model.set_params(cluster="threads", ledger=Ledger(":memory:")).fit(dataset, **inputs.beside(job, generated))
+        method = model._method(n, inputs.size(job).n_features, dataset.schema.units)
+        with noting() as read:
+            model.fit(dataset, **inputs.beside(job, generated))
+    return SeededFit(job, model, method, read)
+
+
+def recorded(fit: SeededFit) -> dict[str, Any]:
+    """The plan, the releases and the results of a fit."""
+    job, model = fit.job, fit.model
     sure = record_of(model)
     if sure is None or "no standard errors are known" in sure.get("none", ""):
-        raise AssertionError(f"{name} has no intervals and does not say why: let solve return them, or set unsure")
+        raise AssertionError(
+            f"{job.method.id} has no intervals and does not say why: let solve return them, or set unsure"
+        )
     ends = {0: model.releases_[0], len(model.releases_) - 1: model.releases_[-1]}
     found = {
         "accountant": model.plan_.accountant,
@@ -77,5 +101,5 @@ def rounded(value: Any) -> Any:
 
 if __name__ == "__main__":
     known = json.loads(FILE.read_text()) if FILE.exists() and sys.argv[1:] else {}
-    known |= {name: recorded(name) for name in sys.argv[1:] or METHODS}
+    known |= {name: recorded(seeded_fit(name)) for name in sys.argv[1:] or METHODS}
     FILE.write_text(json.dumps({name: known[name] for name in sorted(known)}, indent=1) + "\n")

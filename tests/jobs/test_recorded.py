@@ -1,4 +1,7 @@
-"""Seeded results of every registered method are what they were when it was recorded (`tests.jobs.recorded`)."""
+"""Seeded results of every registered method are what they were when it was recorded (`tests.jobs.recorded`).
+
+The fits they come from say as well which parameters a fit reads.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 import pytest
 
 from dpdist.jobs.registry import METHODS
-from tests.jobs.recorded import FILE, recorded
+from tests.jobs.recorded import FILE, recorded, seeded_fit
 
 RECORD = json.loads(FILE.read_text())
 RTOL = 1e-6
@@ -31,9 +34,24 @@ def test_every_method_is_recorded():
     assert set(RECORD) == set(METHODS), "record a new method with `python -m tests.jobs.recorded ID`"
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_seeded_results_are_what_they_were(name):
-    assert differences(recorded(name), RECORD[name]) == []
+@pytest.fixture(scope="module", params=METHODS)
+def fit(request):
+    """One for all that is asked of it."""
+    return seeded_fit(request.param)
+
+
+def test_seeded_results_are_what_they_were(fit):
+    assert differences(recorded(fit), RECORD[fit.job.method.id]) == []
+
+
+def test_what_counts_as_read_is_read_in_a_fit(fit):
+    """`Method.solves_with` vouches for parameters that no plan reads: every job sets some, and its fit reads all."""
+    statement = fit.method.statement
+    stated = {name for name in fit.method.solves_with if name in getattr(statement, "__dataclass_fields__", ())}
+    asked = {name for kind, name in fit.read if kind is type(statement)}
+    # read by the estimator: for which labels and methods there are, and for predictions
+    unvouched = {"classes", "domain", "loss"}
+    assert stated - asked <= unvouched
 
 
 def test_a_difference_is_seen():

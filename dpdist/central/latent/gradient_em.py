@@ -26,15 +26,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
+from dpdist.central.latent.component_errors import component_errors
 from dpdist.central.latent.latent_method import LatentMethod, Statement, usual_norm
 from dpdist.central.linear.heavy_tailed import FAILURE, SCALE_SHARE, truncation_scale
 from dpdist.constraints import L2Ball
 from dpdist.errors import BudgetError
 from dpdist.estimators.parameters import check_bound, choice
+from dpdist.kernels.latent import TwoComponents
 from dpdist.kernels.truncation import ScalarMap, SmoothTruncation, SoftTruncation
 from dpdist.method import DECIDED, Line, Oracle, Public, Vector
 from dpdist.privacy.accounting.calibration import calibrate
@@ -43,6 +45,7 @@ from dpdist.privacy.mechanisms.additive import Gaussian
 from dpdist.queries.gradient_sums import LargestEigenvalue
 from dpdist.queries.latent_sums import LatentCoordinateSum, LatentGradientSum, SeenEigenvalue
 from dpdist.solvers.loops import drive, prox_gradient
+from dpdist.solvers.standard_errors import Uncertainty
 
 FEW_ROWS = 100
 """Rows times epsilon over columns, below which half of the clip norm is better."""
@@ -55,6 +58,10 @@ STABLE = 1.5
 """A step times that eigenvalue: below 2 steps come closer in every direction."""
 SCALES = ("optimal", "journal", "thesis")
 MOST_PARTS = 12
+MANY_ROWS_EACH = (
+    "rows of one owner may be alike, so that other owners might differ by more than independent rows. With one row for "
+    "each owner there would be intervals"
+)
 
 
 @dataclass(frozen=True)
@@ -207,6 +214,21 @@ class ClippedEM(GradientEM):
         n_rounds = self.n_rounds or decided.default_rounds(decided.gains[0] * clip_norm)
         return replace(
             decided, n_rounds=n_rounds, clip_norm=clip_norm, query=LatentGradientSum(statement.model, clip_norm)
+        )
+
+    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
+        found = dict(super().solve(oracle))
+        if isinstance(self.statement.model, TwoComponents):
+            found["uncertainty"] = self._uncertainty(found["coef"], oracle.noise_std)
+        return found
+
+    def _uncertainty(self, b: Vector, noise_std: float) -> Uncertainty | str:
+        """By the model; ``noise_std`` is that of the last sum."""
+        if self.public.units.max_rows > 1:
+            return MANY_ROWS_EACH
+        n, sigma = self.rows_of_a_round, self.statement.model.noise_std
+        return component_errors(
+            b, sigma, self.query.clip_norm, n, self.step_size or 1.0, self.rounds, noise_std / n, self.statement.radius
         )
 
 

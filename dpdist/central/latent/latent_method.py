@@ -86,7 +86,7 @@ class LatentMethod(Method):
     def no_intervals(self) -> str:
         return (
             "no information matrix is released at the solution of an EM algorithm, by which noise and data would move "
-            "it, so that no interval is known to be valid"
+            "it, so that no interval is known to be valid. TwoComponentMixture(method='clip') has them, by its model"
         )
 
     def _with(self, public: Public, statement: Any, **choices: Any) -> Self:

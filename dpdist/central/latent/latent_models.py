@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dpdist.central.latent.component_errors import BASIS
 from dpdist.central.latent.gradient_em import ClippedEM, SplitEM, TruncatedEM
 from dpdist.central.latent.latent_method import LatentMethod, Statement
 from dpdist.central.latent.weighted_em import MapEM, PreconditionedEM, StatisticsEM
@@ -24,6 +25,7 @@ from dpdist.errors import BudgetError, MissingBound, warn_caller
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
+from dpdist.estimators.inference import Inferred, feature_names, vector_parameters
 from dpdist.estimators.parameters import check_between, check_bound, public_vector
 from dpdist.kernels.latent import Latent, MissingCells, MixedLines, TwoComponents
 from dpdist.method import Method, Public, Vector, by_name
@@ -169,6 +171,8 @@ class TwoComponentMixture(LatentModel):
         b, or -b.
     means_ : array of shape (2, n_features)
         ``b`` and ``-b``.
+    standard_errors_ : array of shape (n_features,)
+        By the model, with ``method="clip"`` (`dpdist.central.latent.component_errors`).
     n_iter_ : int
     guarantee_, plan_, releases_, history_, n_features_in_
         As in `dpdist.central.linear.minimizer.Minimizer`.
@@ -191,6 +195,9 @@ class TwoComponentMixture(LatentModel):
     def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:
         super()._store(method, fitted)
         self.means_ = np.array([self.coef_, -self.coef_])
+
+    def _parameters(self, method: Method, known: Any) -> Inferred | str:
+        return vector_parameters(known, self.coef_, feature_names(self, self.n_features_in_), BASIS)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probability of either component, given a row."""

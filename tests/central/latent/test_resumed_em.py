@@ -14,12 +14,12 @@ from dpdist import Ledger
 PROGRAM = """
 import os, sys
 import numpy as np
-from dpdist import Dataset, MixedRegression
+from dpdist import Dataset, MissingCovariateRegression, MixedRegression
 from dpdist.central import ClippedEM
 from dpdist.queries.latent_sums import LatentGradientSum
 from dpdist.privacy.ledger.paid_run import PaidRun
 
-folder, dies = sys.argv[1:]
+folder, dies, cells = sys.argv[1:]
 asked = []
 def watched(self, *args):
     asked.append(1)
@@ -32,19 +32,26 @@ if dies == "before the journal":
 rng = np.random.default_rng(0)
 X = rng.normal(size=(2000, 3))
 y = rng.choice([-1.0, 1.0], 2000) * (X @ [2.0, -1.0, 0.0]) + rng.normal(size=2000)
-data = Dataset.from_arrays(X=X, y=y, account="killed", dataset_id="killed")
-model = MixedRegression(
-    ClippedEM(4), noise_std=1.0, radius=3.0, init="spectral", epsilon=1.0, delta=1e-6, cluster="threads",
-    ledger=folder + "/ledger.sqlite", run_id="one",
+kind, keys, missing = MixedRegression, {"init": "spectral"}, ()
+if cells == "missing cells":
+    X[rng.random(X.shape) < 0.2] = np.nan
+    kind, keys, missing = MissingCovariateRegression, {}, ("0", "1", "2")
+data = Dataset.from_arrays(X=X, y=y, account="killed", dataset_id="killed", missing=missing)
+model = kind(
+    ClippedEM(4), noise_std=1.0, radius=3.0, epsilon=1.0, delta=1e-6, cluster="threads",
+    ledger=folder + "/ledger.sqlite", run_id="one", **keys,
 ).fit(data)
 np.savez(folder + "/found.npz", coef=model.coef_, asked=len(asked), path=model.history_)
 """
 
 
-@pytest.mark.parametrize("dies", ["in a round", "before the journal"])
-def test_a_killed_fit_goes_on_under_its_charge(dies, tmp_path):
+@pytest.mark.parametrize(
+    ("dies", "cells"),
+    [("in a round", "all cells"), ("before the journal", "all cells"), ("in a round", "missing cells")],
+)
+def test_a_killed_fit_goes_on_under_its_charge(dies, cells, tmp_path):
     def run(dies: str) -> int:
-        command = [sys.executable, "-c", PROGRAM, str(tmp_path), dies]
+        command = [sys.executable, "-c", PROGRAM, str(tmp_path), dies, cells]
         return subprocess.run(command, check=False, capture_output=True, timeout=300).returncode
 
     assert run(dies) == -9 and not (tmp_path / "found.npz").exists()
@@ -57,4 +64,4 @@ def test_a_killed_fit_goes_on_under_its_charge(dies, tmp_path):
     with closing(Ledger.existing(tmp_path / "ledger.sqlite")) as ledger:
         (account,) = ledger.accounts()
         (charged,) = ledger.history(account)
-        assert len(charged.releases) == 6 and charged.run_id == "one"
+        assert len(charged.releases) == (6 if cells == "all cells" else 5) and charged.run_id == "one"
