@@ -17,8 +17,9 @@ import numpy as np
 
 from dpdist.constraints import L2Ball
 from dpdist.errors import BudgetError
-from dpdist.estimators.parameters import check_count, need_delta
-from dpdist.method import DECIDED, Method, Noted, Oracle, Public, Vector
+from dpdist.estimators.iterative_method import IterativeMethod
+from dpdist.estimators.parameters import need_delta
+from dpdist.method import DECIDED, Noted, Oracle, Public, Vector
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.budget import Neighbours
 from dpdist.solvers.loops import drive, prox_gradient
@@ -50,7 +51,7 @@ class RankingStatement(Noted):
 
 
 @dataclass(frozen=True)
-class RankingMethod(Method):
+class RankingMethod(IterativeMethod):
     """A solver for rankings.
 
     Parameters
@@ -67,18 +68,6 @@ class RankingMethod(Method):
         "expected excess of the mean pair loss over the best coefficients in the ball, from noise and from what is "
         "left to optimise, for rows as long as row_norm"
     )
-
-    n_rounds: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.n_rounds is not None:
-            check_count("n_rounds", self.n_rounds)
-
-    @property
-    def rounds(self) -> int:
-        """The number of rounds, once it is decided."""
-        assert self.n_rounds is not None
-        return self.n_rounds
 
     @property
     def mu(self) -> float:
