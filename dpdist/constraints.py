@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, TypeGuard
 
 import numpy as np
@@ -193,6 +193,29 @@ class L1Ball:
         return entropy_mirror(
             self.radius, 2 * size, lambda u: u[:size] - u[size:], lambda g: np.concatenate([g, -g]), weigh
         )
+
+    def sparse_mirror(self, size: int) -> Mirror:
+        """The same with a weight for 0, so that weights of the vertices add up to the l1 norm of the point, or more.
+
+        An l1 penalty then multiplies all of them by one number (`Mirror.shrink`).
+
+        >>> ball = L1Ball(1.0).sparse_mirror(2)
+        >>> state = ball.step(ball.start, np.array([-2.0, 0.0]))
+        >>> ball.point(state).round(3), ball.point(ball.shrink(state, 3.0)).round(3)
+        (array([0.689, 0.   ]), array([0.245, 0.   ]))
+        """
+
+        def weigh(w: Vector) -> Vector:
+            spare = max(self.radius - float(np.abs(w).sum()), 0.0) / (2 * size + 1)
+            return np.concatenate([np.maximum(w, 0.0), np.maximum(-w, 0.0), [0.0]]) + spare
+
+        def shrink(logs: Vector, amount: float) -> Vector:
+            return np.append(logs[:-1] - self.radius * amount, logs[-1])
+
+        mirror = entropy_mirror(
+            self.radius, 2 * size + 1, lambda u: u[:size] - u[size:-1], lambda g: np.concatenate([g, -g, [0.0]]), weigh
+        )
+        return replace(mirror, shrink=shrink)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ class Mirror:
         The point of a state.
     at : callable, optional
         A point of the set to its state and ``V(w, point)`` at most: where steps may begin elsewhere.
+    shrink : callable, optional
+        ``(state, amount)`` to the state of ``argmin_{w in set} V(w, z) + amount ||w||_1``: an l1 penalty after a step.
     """
 
     norm: int
@@ -48,6 +50,7 @@ class Mirror:
     step: Callable[[Any, Vector], Any]
     point: Callable[[Any], Vector]
     at: Callable[[Vector], tuple[Any, float]] | None = None
+    shrink: Callable[[Any, float], Any] | None = None
 
     def from_point(self, point: Vector) -> Mirror:
         """The same from another point of the set; `ValueError` where the geometry has no steps from there."""
@@ -60,11 +63,13 @@ class Mirror:
 
     def with_free(self, scale: float, start: float = 0.0) -> Mirror:
         """The same for one more coordinate, which is not bounded and moves in steps of ``scale^2 g``."""
+        shrink = self.shrink
         return replace(
             self,
             start=(self.start, start),
             step=lambda state, g: (self.step(state[0], g[:-1]), state[1] - scale**2 * float(g[-1])),
             point=lambda state: np.append(self.point(state[0]), state[1]),
+            shrink=None if shrink is None else lambda state, amount: (shrink(state[0], amount), state[1]),
         )
 
 

@@ -32,6 +32,7 @@ from dpdist.central.linear.newton import Newton
 from dpdist.central.linear.perturbation import PerturbedObjective, PerturbedOutput
 from dpdist.central.linear.preconditioned import PreconditionedGradient
 from dpdist.central.linear.robust_newton import RobustNewton
+from dpdist.central.linear.saddle_escape import SaddleEscape
 from dpdist.central.linear.second_order import TrustRegion
 from dpdist.central.linear.stationary import HeavyBall, Langevin
 from dpdist.central.linear.subspace import SubspaceNewton
@@ -45,6 +46,8 @@ from dpdist.central.pairs.metric import MetricLearner
 from dpdist.central.pairs.metric_gradient import MetricGradient
 from dpdist.central.pairs.ranking import PairwiseRanker
 from dpdist.central.pairs.ranking_gradient import PairGradient
+from dpdist.central.pairs.ranking_online import PairChains, PairOnline
+from dpdist.central.pairs.ranking_output import PairOutput
 from dpdist.central.pairs.ranking_preconditioned import PreconditionedPairs
 from dpdist.central.pairs.ranking_stream import PairStream
 from dpdist.estimators.moment_covariances import NoisyCovariance, ThresholdedCovariance
@@ -56,10 +59,12 @@ __all__ = [
     "ExponentialNet", "FrankWolfe", "GaussianMixture", "GradientDescent", "GraphicalLasso", "HardThresholding",
     "HeavyBall", "Katyusha", "Langevin", "LinearRegression", "LinearSVC", "LogisticRegression", "MapEM", "Mean",
     "MetricGradient", "MetricLearner", "Minimizer", "MirrorDescent", "MissingCovariateRegression", "MixedRegression",
-    "MixtureEM", "Newton", "NoisyCovariance", "OutputPerturbation", "PairGradient", "PairStream", "PairwiseRanker",
+    "MixtureEM", "Newton", "NoisyCovariance", "OutputPerturbation", "PairChains", "PairGradient", "PairOnline",
+    "PairOutput", "PairStream",
+    "PairwiseRanker",
     "PerturbedObjective", "PerturbedOutput", "PreconditionedEM", "PreconditionedGradient", "PreconditionedPairs",
-    "RobustNewton", "SVRGPlusPlus", "Sample", "SampleAndAggregate", "ScaleRows", "SecondMoment", "Shrink",
-    "SmoothTruncate", "SmoothTruncatedMean", "SparseCovariance", "SparsePCA", "Split", "SplitEM", "StatisticsEM",
-    "SubspaceNewton", "SufficientStatistics", "ThresholdedCovariance", "Trim", "TrimmedMean", "Truncate",
-    "TruncatedEM", "TruncatedMean", "TrustRegion", "TwoComponentMixture",
+    "RobustNewton", "SVRGPlusPlus", "SaddleEscape", "Sample", "SampleAndAggregate", "ScaleRows", "SecondMoment",
+    "Shrink", "SmoothTruncate", "SmoothTruncatedMean", "SparseCovariance", "SparsePCA", "Split", "SplitEM",
+    "StatisticsEM", "SubspaceNewton", "SufficientStatistics", "ThresholdedCovariance", "Trim", "TrimmedMean",
+    "Truncate", "TruncatedEM", "TruncatedMean", "TrustRegion", "TwoComponentMixture",
 ]  # fmt: skip

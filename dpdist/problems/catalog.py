@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from dpdist.problems import (
+    bounded_problems,
     crowd_problems,
     density_problems,
     frequency_problems,
@@ -19,6 +20,7 @@ from dpdist.problems import (
     mean_problems,
     nonconvex_problems,
     pair_problems,
+    quadratic_problems,
     skewed_problems,
     smooth_problems,
     sparse_problems,
@@ -45,6 +47,8 @@ FAMILIES = (
     latent_problems,
     label_classes,
     nonconvex_problems,
+    quadratic_problems,
+    bounded_problems,
     pair_problems,
 )
 

@@ -155,10 +155,19 @@ def variance_reduced(
     return snapshot
 
 
-def mirror_descent(mirror: Mirror, smoothness: float, n_rounds: int, accelerated: bool = False) -> Loop:
-    """Mirror descent on a bounded set, plain (averaged) or accelerated.
+def mirror_descent(
+    mirror: Mirror,
+    smoothness: float,
+    n_rounds: int,
+    accelerated: bool = False,
+    tail: float = 1.0,
+    pick: int | None = None,
+    l1_penalty: float = 0.0,
+) -> Loop:
+    """Mirror descent on a bounded set, plain or accelerated.
 
-    Plain: ``z <- argmin V(., z) + (2/L) <g(z), .>``; returned is the mean of the iterates. Accelerated, for
+    Plain: ``z <- argmin V(., z) + (2/L) <g(z), .>``; returned is the mean of the iterates, or of the last ones, or one
+    of them. Accelerated, for
     ``k = 0, 1, ...`` with ``a = (k + 2) / (4 L)`` and ``r = 2 / (k + 2)``::
 
         x = r z + (1 - r) y;   z <- argmin V(., z) + a <g(x), .>;   y <- r z + (1 - r) y
@@ -177,6 +186,12 @@ def mirror_descent(mirror: Mirror, smoothness: float, n_rounds: int, accelerated
         the noise.
     n_rounds : int
     accelerated : bool, default False
+    tail : float, default 1
+        As in `prox_gradient`; of plain steps.
+    pick : int, optional
+        As in `prox_gradient`, by number only; of plain steps.
+    l1_penalty : float, default 0
+        Its strength, for a mirror that can ``shrink``; of plain steps.
 
     Yields
     ------
@@ -191,19 +206,27 @@ def mirror_descent(mirror: Mirror, smoothness: float, n_rounds: int, accelerated
     array([ 0., -1.])
     """
     state = mirror.start
-    z = y = mirror.point(state)
-    total = np.zeros_like(z)
+    z = y = kept = mirror.point(state)
+    total, start = np.zeros_like(z), n_rounds - math.ceil(tail * n_rounds)
     for k in range(n_rounds):
         if accelerated:
             step, r = (k + 2) / (4 * smoothness), 2 / (k + 2)
         else:
             step, r = 2 / smoothness, 1.0
+        if pick == k:
+            kept = z
         g = yield r * z + (1 - r) * y
         state = mirror.step(state, step * g)
+        if l1_penalty:
+            assert mirror.shrink is not None
+            state = mirror.shrink(state, step * l1_penalty)
         z = mirror.point(state)
         y = r * z + (1 - r) * y
-        total += z
-    return y if accelerated else total / n_rounds
+        if k >= start:
+            total += z
+    if pick is not None:
+        return kept
+    return y if accelerated or start == n_rounds else total / (n_rounds - start)
 
 
 def frank_wolfe(

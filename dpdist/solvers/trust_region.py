@@ -71,6 +71,16 @@ def trust_region_step(H: Vector, g: Vector, radius: float, sign: float = 1.0) ->
     return -(Q @ (a / (e + high))) + 0.0, high
 
 
+def shrunken(gradient: Known) -> Vector:
+    """A released gradient without the part of it that is noise: ``max(0, 1 - d s^2 / |g|^2) g`` (James and Stein 1961).
+
+    >>> shrunken(Known(np.array([3.0, 4.0]), 1.0)), shrunken(Known(np.array([0.3, 0.4]), 1.0))
+    (array([2.76, 3.68]), array([0., 0.]))
+    """
+    g = gradient.value
+    return g * max(0.0, 1 - len(g) * gradient.std**2 / max(float(g @ g), 1e-300))
+
+
 def trust_region(
     x0: Vector,
     radii: Sequence[float],
@@ -82,8 +92,7 @@ def trust_region(
 
     Where the noise is large, the model is made safe with what is public or released: the edge ``s sqrt(2 d)`` of the
     noise's spectrum is added to all curvatures, so that steps go down only along directions that stand out of the
-    noise, and the gradient is shrunken by ``max(0, 1 - d s^2 / |g|^2)``, the part of it that is noise (James and Stein
-    1961).
+    noise, and the gradient is `shrunken`.
 
     Parameters
     ----------
@@ -111,7 +120,7 @@ def trust_region(
     for radius, sign in zip(radii, signs, strict=True):
         gradient = yield Asked("gradient", x)
         hessian = yield Asked("hessian", x)
-        g = gradient.value * max(0.0, 1 - d * gradient.std**2 / max(float(gradient.value @ gradient.value), 1e-300))
+        g = shrunken(gradient)
         H = hessian.value + hessian.std * math.sqrt(2 * d) * np.eye(d)
         h, multiplier = trust_region_step(H, g, radius, sign)
         x = project(x + h)

@@ -16,13 +16,13 @@ from dpdist import Ledger, LinearRegression, LogisticRegression, Mean, Minimizer
 from dpdist.central import (
     SVRG,
     AcceleratedGradient,
+    AcceleratedMirror,
     Attention,
     ClipNorm,
     ClippedMean,
     FrankWolfe,
     GradientDescent,
     HardThresholding,
-    MirrorDescent,
     Sample,
     Truncate,
     TruncatedMean,
@@ -167,8 +167,8 @@ def test_an_unknown_field_names_its_owner_and_what_there_is():
         "solver__n_inner: GradientDescent has no parameter 'n_inner'; it belongs to Katyusha, SVRG, SVRGPlusPlus. It "
         "has n_rounds, start, step_size, combine, certify, curvature_target"
     )
-    with pytest.raises(BudgetError, match=r"MirrorDescent has no parameter 'combine'; it belongs to AcceleratedGrad"):
-        classifier(solver=MirrorDescent()).set_params(solver__combine="last")
+    with pytest.raises(BudgetError, match=r"AcceleratedMirror has no parameter 'combine'; it belongs to Accelerat"):
+        classifier(solver=AcceleratedMirror()).set_params(solver__combine="last")
     for decided in ("public", "statement", "reason", "tail"):
         with pytest.raises(BudgetError, match=rf"has no parameter '{decided}'\. It has n_rounds"):
             classifier(solver="gradient").set_params(**{f"solver__{decided}": None})

@@ -261,6 +261,9 @@ SHORT: dict[str, tuple[str, ...]] = {
         for name in ("dp-gem-clip", "dp-gem-full", "dp-gem-split", "dp-em", "dp-gem-precond", "dp-em-suffstat")
     },
     "dp-spectral-init": (),
+    "on-pair-c": (),
+    "fb-on-pair-c": ("params.solver.n_kept=7",),
+    "off-pair-c": ("params.solver.chain_rows=20",),
     "dp-em-kgmm": (f"params.start={[1.0] * D + [-1.0] * D + [0.0] * D}",),
 }
 """Settings with which a fit is short and tells much; else three rounds."""

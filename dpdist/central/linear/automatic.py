@@ -21,6 +21,7 @@ from dpdist.central.linear.perturbation import PerturbedObjective, PerturbedOutp
 from dpdist.central.linear.preconditioned import PreconditionedGradient
 from dpdist.central.linear.prediction import Prediction
 from dpdist.central.linear.robust_newton import RobustNewton, robust_newton_can
+from dpdist.central.linear.saddle_escape import SaddleEscape
 from dpdist.central.linear.second_order import TrustRegion
 from dpdist.central.linear.stationary import HeavyBall, Langevin
 from dpdist.central.linear.subspace import SubspaceNewton, newton_steps
@@ -36,7 +37,7 @@ from dpdist.solvers.filtered_newton import SCARCE
 SOLVERS = by_name(
     GradientDescent, AcceleratedGradient, SVRG, SVRGPlusPlus, Katyusha, MirrorDescent, AcceleratedMirror, FrankWolfe,
     PerturbedOutput, PerturbedObjective, HardThresholding, Newton, SufficientStatistics, RobustNewton,
-    PreconditionedGradient, SubspaceNewton, HeavyBall, Langevin, ExponentialNet, TrustRegion,
+    PreconditionedGradient, SubspaceNewton, HeavyBall, Langevin, ExponentialNet, TrustRegion, SaddleEscape,
 )  # fmt: skip
 """By name."""
 MOST_PASSES = 300

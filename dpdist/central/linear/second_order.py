@@ -6,6 +6,7 @@ method           parameters
 sosp-dp-tr       ``solver="trust-region"``
 sosp-dp-str      the same with ``rows="sample"``
 sosp-dp-gd       ``solver=GradientDescent(certify="local-minimum")``
+sosp-dp-gd-so    ``solver="saddle-escape"`` (`dpdist.central.linear.saddle_escape`)
 ================ ==================================================================================================
 
 A trust region asks for a gradient and a Hessian per round, each for half of mu^2, and takes the exact step of their
@@ -28,7 +29,7 @@ releases. In random samples the two are lines of their own, and the smaller sens
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -130,6 +131,15 @@ def check_smooth(problem: Problem, solver: str) -> None:
         )
 
 
+def ended(found: Sequence[tuple[Vector, bool, float]]) -> dict[str, Any]:
+    """What is told of the ends of all binary problems: point, whether it is certified, and its least curvature."""
+    return {
+        "solutions": np.array([point for point, _, _ in found]),
+        "certified": all(sure for _, sure, _ in found),
+        "smallest_curvature": min(lowest for _, _, lowest in found),
+    }
+
+
 def check_target(target: float | None) -> None:
     """A curvature that is wanted."""
     if target is not None:
@@ -200,12 +210,8 @@ class TrustRegion(LoopMethod):
     def solve(self, oracle: Oracle) -> Mapping[str, Any]:
         n, curved = self.problem.n_problems, self.curved
         found = [self._solved(oracle, t) for t in (range(n) if n > 1 else [None])]
-        sure = curved.tells(self.curvature_target)
-        return {
-            "solutions": np.array([point for point, _, _ in found]),
-            "certified": sure and all(multiplier <= curved.curvature for _, multiplier, _ in found),
-            "smallest_curvature": min(lowest for _, _, lowest in found),
-        }
+        tells = curved.tells(self.curvature_target)
+        return ended([(w, tells and multiplier <= curved.curvature, lowest) for w, multiplier, lowest in found])
 
     def solution(self, oracle: Oracle, target: int | None) -> Vector:
         return self._solved(oracle, target)[0]
@@ -284,13 +290,9 @@ class CertifiedDescent(ClippedDescent):
         return [*descent, Line("hessian", SymmetricGaussian(), self.curved.query(None), count=count, share=HALF)]
 
     def solve(self, oracle: Oracle) -> Mapping[str, Any]:
-        n = self.problem.n_problems
+        n, tells = self.problem.n_problems, self.curved.tells(self.curvature_target)
         found = [self._solved(oracle, t) for t in (range(n) if n > 1 else [None])]
-        return {
-            "solutions": np.array([point for point, _, _ in found]),
-            "certified": self.curved.tells(self.curvature_target) and all(sure for _, sure, _ in found),
-            "smallest_curvature": min(lowest for _, _, lowest in found),
-        }
+        return ended([(w, tells and sure, lowest) for w, sure, lowest in found])
 
     def solution(self, oracle: Oracle, target: int | None) -> Vector:
         return self._solved(oracle, target)[0]

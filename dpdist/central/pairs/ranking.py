@@ -12,6 +12,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.central.pairs.ranking_gradient import PairGradient
 from dpdist.central.pairs.ranking_method import RankingMethod, RankingStatement
+from dpdist.central.pairs.ranking_online import PairChains, PairOnline
+from dpdist.central.pairs.ranking_output import PairOutput
 from dpdist.central.pairs.ranking_preconditioned import PreconditionedPairs
 from dpdist.central.pairs.ranking_stream import PairStream
 from dpdist.data import ArraySpec
@@ -26,7 +28,7 @@ from dpdist.kernels.clip import clip_l2
 from dpdist.method import Method, Public, Vector, by_name
 from dpdist.privacy.audit.worst_neighbours import Pair, labelled_rows, one_against_others
 
-SOLVERS = by_name(PairGradient, PreconditionedPairs, PairStream)
+SOLVERS = by_name(PairGradient, PreconditionedPairs, PairOutput, PairStream, PairOnline, PairChains)
 LONGEST = 10.0
 """``row_norm`` times the default radius: the largest score, beyond which pairs hardly count."""
 
@@ -39,10 +41,12 @@ class PairwiseRanker(Estimator):
 
     Parameters
     ----------
-    solver : {"auto", "gradient", "preconditioned", "stream"} or RankingMethod
+    solver : {"auto", "gradient", "preconditioned", "output", "stream", "online", "giga"} or RankingMethod
         The private algorithm; ``"auto"`` is ``"preconditioned"``, for columns that are correlated or of different
-        scales, where there are rows enough for its second moment, else ``"gradient"``. ``"stream"`` reads the rows in
-        their order, in blocks, each once as new (`dpdist.central.pairs.ranking_stream`).
+        scales, where there are rows enough for its second moment, else ``"gradient"``. ``"output"`` releases one
+        minimiser with a ridge penalty (`dpdist.central.pairs.ranking_output`). ``"stream"`` reads the rows in their
+        order, in blocks, each once as new (`dpdist.central.pairs.ranking_stream`). ``"online"`` and ``"giga"`` are the
+        methods of the source (`dpdist.central.pairs.ranking_online`).
     classes : sequence of two
         The negative and the positive label. Public; rows with another label count as empty. Required, unless there is
         a ``threshold``.
@@ -59,6 +63,8 @@ class PairwiseRanker(Estimator):
     Attributes
     ----------
     coef_ : array of shape (n_features,)
+    iterates_ : array of shape (n_points, n_features)
+        Of ``"online"``: the ranking behind every row, from the first step on.
     guarantee_, plan_, releases_, history_, n_features_in_
         As in `dpdist.central.linear.minimizer.Minimizer`.
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from dpdist.central.pairs.ranking_method import RankingMethod, RankingStatement, enough_rounds
+from dpdist.central.pairs.ranking_method import RankingRounds, RankingStatement, enough_rounds
 from dpdist.estimators.parameters import check_bound
 from dpdist.method import DECIDED, Line, Oracle, Public, Vector
 from dpdist.privacy.accounting.plan import Plan
@@ -29,7 +29,7 @@ MOST_ROUNDS = 100
 
 
 @dataclass(frozen=True)
-class PairGradient(RankingMethod):
+class PairGradient(RankingRounds):
     """Steps along private gradients of the mean loss of all pairs (pair-dpgd).
 
     Parameters

@@ -17,9 +17,8 @@ import numpy as np
 
 from dpdist.constraints import L2Ball
 from dpdist.errors import BudgetError
-from dpdist.estimators.iterative_method import IterativeMethod
-from dpdist.estimators.parameters import need_delta
-from dpdist.method import DECIDED, Noted, Oracle, Public, Vector
+from dpdist.estimators.parameters import check_count, need_delta
+from dpdist.method import DECIDED, Method, Noted, Oracle, Public, Vector
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.budget import Neighbours
 from dpdist.solvers.loops import drive, prox_gradient
@@ -51,14 +50,8 @@ class RankingStatement(Noted):
 
 
 @dataclass(frozen=True)
-class RankingMethod(IterativeMethod):
-    """A solver for rankings.
-
-    Parameters
-    ----------
-    n_rounds : int, optional
-        Public number of rounds. Default: by the rule of the solver.
-    """
+class RankingMethod(Method):
+    """A solver for rankings."""
 
     statement: RankingStatement = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
 
@@ -68,6 +61,11 @@ class RankingMethod(IterativeMethod):
         "expected excess of the mean pair loss over the best coefficients in the ball, from noise and from what is "
         "left to optimise, for rows as long as row_norm"
     )
+
+    @property
+    @abstractmethod
+    def rounds(self) -> int:
+        """The number of steps, once it is decided."""
 
     @property
     def mu(self) -> float:
@@ -93,11 +91,15 @@ class RankingMethod(IterativeMethod):
         gradient: Vector = pairs * (-4 / (n * max(n - 1, 1)))
         return gradient
 
-    def descend(self, gradient: Callable[[Vector], Vector], step: float) -> Vector:
-        """Steps along gradients, each projected onto the ball; the mean of the last points."""
-        ball, start = L2Ball(self.statement.radius), np.zeros(self.public.n_features)
-        loop = prox_gradient(start, lambda v, _: ball.project(v), step, self.rounds, tail=TAIL)
-        return drive(loop, gradient)
+    def least_error_ridge(self, variance: float = 1.0) -> float:
+        """``(128 v R^4 d / (B n mu)^2)^(1/3)``: where a penalty and the noise that it asks for cost least together.
+
+        The noise of one release at the sensitivity ``8 R / (alpha n)`` has ``v`` times the variance that this has with
+        the whole budget; it costs ``R^2 d std^2 / 2``, the penalty ``alpha B^2 / 2``.
+        """
+        statement, signal = self.statement, self.statement.radius * self.public.n_units * self.mu
+        found: float = (128 * variance * statement.row_norm**4 * self.public.n_features / signal**2) ** (1 / 3)
+        return found
 
     def gradient_noise(self, std: float) -> float:
         """Standard deviation of the noise in a coordinate of the mean gradient, from that of the sum."""
@@ -109,12 +111,40 @@ class RankingMethod(IterativeMethod):
         smoothness, radius = self.statement.smoothness, self.statement.radius
         return smoothness * radius**2 / (2 * rounds) + self.public.n_features * noise**2 / (2 * smoothness)
 
+    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
+        return {"coef": self.solution(oracle)}
+
     @abstractmethod
     def solution(self, oracle: Oracle) -> Vector:
         """The coefficients."""
 
-    def solve(self, oracle: Oracle) -> Mapping[str, Any]:
-        return {"coef": self.solution(oracle)}
+
+@dataclass(frozen=True)
+class RankingRounds(RankingMethod):
+    """A solver whose rounds may be set.
+
+    Parameters
+    ----------
+    n_rounds : int, optional
+        Public number of rounds. Default: by the rule of the solver.
+    """
+
+    n_rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_rounds is not None:
+            check_count("n_rounds", self.n_rounds)
+
+    @property
+    def rounds(self) -> int:
+        assert self.n_rounds is not None
+        return self.n_rounds
+
+    def descend(self, gradient: Callable[[Vector], Vector], step: float) -> Vector:
+        """Steps along gradients, each projected onto the ball; the mean of the last points."""
+        ball, start = L2Ball(self.statement.radius), np.zeros(self.public.n_features)
+        loop = prox_gradient(start, lambda v, _: ball.project(v), step, self.rounds, tail=TAIL)
+        return drive(loop, gradient)
 
 
 def enough_rounds(method: RankingMethod, most: int) -> int:

@@ -26,7 +26,7 @@ from typing import Any, Self
 import numpy as np
 
 from dpdist.central.linear.preconditioned import BEYOND
-from dpdist.central.pairs.ranking_method import TAIL, RankingMethod, RankingStatement
+from dpdist.central.pairs.ranking_method import TAIL, RankingRounds, RankingStatement
 from dpdist.constraints import L2Ball
 from dpdist.errors import BudgetError
 from dpdist.kernels.moments import unpack_symmetric
@@ -49,7 +49,7 @@ MOST_FEATURES = 500
 
 
 @dataclass(frozen=True)
-class PreconditionedPairs(RankingMethod):
+class PreconditionedPairs(RankingRounds):
     """Gradients of all pairs, preconditioned by one released second moment.
 
     Parameters

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from dpdist.central.pairs.ranking_method import RankingMethod, RankingStatement
+from dpdist.central.pairs.ranking_method import RankingRounds, RankingStatement
 from dpdist.errors import BudgetError
 from dpdist.estimators.parameters import check_bound, check_count, choice
 from dpdist.method import DECIDED, Line, Oracle, Public, Vector
@@ -33,7 +33,7 @@ from dpdist.queries.pair_sums import StreamPairSum
 
 
 @dataclass(frozen=True)
-class PairStream(RankingMethod):
+class PairStream(RankingRounds):
     """Steps along private gradients of blocks of a stream against its past (pair-noisy-ogd).
 
     Parameters

@@ -36,8 +36,11 @@ from dpdist.losses import (
     SmoothedHinge,
     Squared,
     SquaredProbability,
+    WeightedHinge,
+    WeightedLogistic,
     Welsch,
 )
+from dpdist.privacy.accounting.contraction import OnlinePath
 from dpdist.privacy.accounting.stream_paths import StreamPath
 from dpdist.privacy.audit.sensitivity_fuzz import SensitivityViolation, adversarial_rows, sensitivity_fuzz
 from dpdist.privacy.budget import Neighbours
@@ -70,6 +73,8 @@ from dpdist.queries.loss_tables import LossTable, Net
 from dpdist.queries.minimizers import Minimum, Objective, PerturbedMinimum, RowCount
 from dpdist.queries.mixture_sums import MixtureSums
 from dpdist.queries.moment_sums import HessianSum, SecondMomentSum
+from dpdist.queries.pair_iterates import ChainMeans, OnlinePoints
+from dpdist.queries.pair_minimum import PairMinimum
 from dpdist.queries.pair_sums import BlockPairSum, PairSum, StreamPairSum
 from dpdist.queries.robust_sums import ColumnSum, TrimmedColumnSum, TrimmedGradientSum
 from dpdist.queries.scaled_rows import NormCounts, ResidualCounts, ScaledGradientSum, ScaledMomentSum
@@ -187,6 +192,43 @@ class AllPairs(Case):
         return {Neighbours.REPLACE_ONE: 840 * Fraction(one.sensitivity(Neighbours.REPLACE_ONE)) / Fraction(one.grid)}
 
 
+class LeastOfPairs(AllPairs):
+    """The minimiser over all pairs of however many rows there are, times their number, on one grid."""
+
+    UNIT = Fraction(1, 2**80)
+
+    def units(self, dtype: str) -> Callable[[list[tuple[np.ndarray, Any]]], list[int]]:
+        def statistic(rows: list[tuple[np.ndarray, Any]]) -> list[int]:
+            X = features(np.array([x for x, _ in rows], dtype=dtype))
+            y = self.encode(np.array([y for _, y in rows]))
+            case = replace(self, query=replace(self.query, n_rows=max(len(rows), 2)))
+            found, grid = case.statistic({"X": X, "y": y})
+            return [int(max(len(rows), 2) * int(v) * Fraction(grid) / self.UNIT) for v in found]
+
+        return statistic
+
+    def bounds(self) -> dict[Neighbours, Fraction]:
+        counts = [replace(self.query, n_rows=n) for n in range(2, 12)]
+        moved = max(query.n_rows * Fraction(query.sensitivity(Neighbours.REPLACE_ONE)) for query in counts)
+        return {Neighbours.REPLACE_ONE: moved / self.UNIT}
+
+
+class Streams(Case):
+    """Rows of one stream in their order, empty ones where it is longer: replace-one neighbours only."""
+
+    def statistic(self, block: dict[str, np.ndarray]) -> tuple[Any, float]:
+        n = self.query.online.n_rows
+        X, y = np.zeros((n, D), dtype=block["X"].dtype), np.zeros(n)
+        X[: len(block["X"])], y[: len(block["X"])] = block["X"][:n], block["y"][:n]
+        return super().statistic({"X": X, "y": y})
+
+    def bounds(self) -> dict[Neighbours, Fraction]:
+        with pytest.raises(BudgetError, match="replace-one"):
+            self.query.sensitivity(Neighbours.ADD_OR_REMOVE_ONE)
+        moved = Fraction(self.query.sensitivity(Neighbours.REPLACE_ONE))
+        return {Neighbours.REPLACE_ONE: moved / Fraction(self.query.grid)}
+
+
 class NewRow(AllPairs):
     """The last row of a stream against all before it, each a block: the new row is the one that is replaced."""
 
@@ -274,6 +316,8 @@ CASES: dict[type[Query], list[Case]] = {
         Case(GradientSum(Logistic(), 1.0, 1.2, intercept=0.4), np.append(W, -3.0)),
         Case(GradientSum(Logistic(), 3.0, 0.1), W * 1e12),
         Case(GradientSum(SmoothedHinge(), 2.0, 2.0, target=2), W, (0, 1, 2, 7), ClassCodes((0, 1, 2))),
+        Case(GradientSum(WeightedLogistic(0.3, 7.0), 1.0, 7.0, intercept=1.0), np.append(W, -3.0)),
+        Case(GradientSum(WeightedHinge(5.0, 1.0), 2.0, 10.0), W),
         Case(GradientSum(Squared(), 1.0, 5.0, intercept=1.0), np.append(W, 1.0), REALS, targets),
         Case(GradientSum(Squared(), 1e-6, 1e6), W * 1e200, REALS, targets),
         Case(GradientSum(Huber(0.7), 1.0, 0.7), W, REALS, targets),
@@ -539,6 +583,22 @@ CASES[PairSum] = [
     AllPairs(PairSum(3.0, 2, D), W * 1e-310, (-1.0, 1.0, np.nan, 0.5), targets),
     AllPairs(PairSum(1.0, 2, D), np.ones(D), (-1.5, 0.2, np.nan, 1e308), AboveThreshold(0.0)),
 ]
+CASES[PairMinimum] = [
+    LeastOfPairs(PairMinimum(1e-6, 2, D, 2e-11, 4)),
+    LeastOfPairs(PairMinimum(3.0, 2, D, 400.0, 4), None, (-1.0, 1.0, np.nan, 0.5), targets),
+]
+CASES[OnlinePoints] = [
+    Streams(OnlinePoints(r, radius, D, OnlinePath(4, ridge * r**2, 4 * r**2, "contract", memory, kept)), None, labels)
+    for r, radius, ridge, memory, kept, labels in (
+        (1.0, 1.0, 40.0, "all", 1, (0, 1)),
+        (1e-6, 1e7, 40.0, "fifo", 2, (0, 1, 1, 7)),
+        (3.0, 0.1, 1.0, "rsx", 2, (0, 1)),
+    )
+]
+CASES[ChainMeans] = [
+    Streams(ChainMeans(r, radius, D, OnlinePath(4, ridge * r**2, 4 * r**2)), None, labels)
+    for r, radius, ridge, labels in ((1.0, 1.0, 40.0, (0, 1)), (2.0, 1e-2, 1.0, (0, 1, 7)))
+]
 CASES[BlockPairSum] = [
     Pairs(query, root, labels, encode)
     for query in (BlockPairSum(D, 1.0, 2), BlockPairSum(D, 2.5, 3))
@@ -574,7 +634,7 @@ def test_no_neighbours_exceed_the_declared_sensitivity(case, dtype):
     for i, (kind, x) in enumerate(adversarial_rows(D, dtype, rng)):
         for label in (case.labels[i % len(case.labels)], case.labels[(i + 1) % len(case.labels)]):
             rows.append((f"{kind}, y={label}", (x, label)))
-    places = OneSlot(rng) if isinstance(case, Blocks | Pairs | AllPairs | Capped) else rng
+    places = OneSlot(rng) if isinstance(case, Blocks | Pairs | AllPairs | LeastOfPairs | Streams | Capped) else rng
     worst = sensitivity_fuzz(case.units(dtype), rows, case.bounds(), case.norm or case.query.norm, places, n_bases=2)
     # a bound that is never nearly reached would hide a query that does nothing
     assert (

@@ -31,7 +31,7 @@ from dpdist.privacy.mechanisms.smooth_sensitivity import SMOOTH_BITS, ArsinhNorm
 from dpdist.privacy.randomness.bits import StreamBits, SystemBits
 from dpdist.privacy.randomness.discrete import rounded_gaussian
 from dpdist.queries.robust_sums import ColumnSum, TrimmedColumnSum
-from tests.privacy.exhibits import additive, convex, latent, local_labels, local_means, matrices
+from tests.privacy.exhibits import additive, convex, latent, local_labels, local_means, matrices, pairs
 from tests.privacy.exhibits.heavy_tailed import printed_catoni_std, printed_trimmed_scale
 from tests.privacy.exhibits.high_dimensional import peel_with_repeats, printed_lasso_range
 from tests.privacy.exhibits.perturbation import QuotedPerturbation
@@ -265,6 +265,10 @@ EXHIBITS = (
     Exhibit(
         "ht-private-lasso", "seed 003, Algorithm 2", "scores are taken to grow linearly with the radius", 1.0, 0.0,
         _lasso(printed_lasso_range(1.0, RADIUS)), _lasso(8 * RADIUS * (RADIUS + 1)),
+    ),
+    Exhibit(
+        "fb-on-pair-strc", "seed 000, Algorithm 3.3.12", "a record in a buffer is taken to move points as one of all",
+        *pairs.BUFFERED, pairs.printed_buffer, pairs.our_buffer,
     ),
     Exhibit(
         "obj-pert", "as often quoted", "noise for a row added, where one is replaced", *OBJECTIVE,
