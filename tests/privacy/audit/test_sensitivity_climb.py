@@ -88,6 +88,7 @@ HESSIANS = [
     (HessianSum(SquaredProbability(), 3.0), mutate_sign),
     (HessianSum(Biweight(1.0), 1.3), mutate),
     (HessianSum(ResidualSquares(0.7), 1.3), mutate),
+    (HessianSum(ResidualSquares(0.7), 1.3, weighed=True), mutate),
     (HessianSum(Welsch(1.0), 1.3), mutate),
     (HessianSum(Cauchy(0.5), 1.3), mutate),
 ]
