@@ -44,6 +44,8 @@ SOURCES = {
     "exp-ht-l0-logistic": "seed 003, section 5.2, Algorithm 5",
     "exp-ht-mean": "seed 003, section 5.2, Algorithm 5 and Theorem 9",
     "exp-ht-hard": "seed 003, section 5.2, Theorem 9",
+    "exp-pair-auc": "seed 000, section 3.3.5",
+    "exp-pair-metric": "seed 000, section 3.3.5",
     "exp-nldp": "seed 004, Algorithms 1 and 3",
 }
 """The parts of the seeds that a figure draws and that have no figure of their own there."""
