@@ -32,7 +32,7 @@ ROOMS = {
     "constraints": {"mirror_maps"},
     "losses": set(),
     "kernels": {"errors", "losses"},
-    "privacy": {"errors", "html", "identity", "objects", "patience"},
+    "privacy": {"errors", "html", "identity", "objects", "patience", "kernels.stream_cipher"},
     "data": {"errors", "html", "objects", "patience", "privacy.randomness", "privacy.budget"},
     "solvers": {"constraints", "mirror_maps"},
     "engine": {"errors", "identity", "patience", "objects", "data", "privacy", "kernels"},

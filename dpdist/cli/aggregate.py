@@ -127,12 +127,6 @@ def _labels(found: Aggregated) -> dict[str, Any]:
     return {"labels_of_tasks": labels_of(found.estimate).tolist()}
 
 
-def _classes_of(facts: dict[str, Any]) -> list[tuple[int, int]]:
-    """Where the shares of each task begin, and how many there are."""
-    size = len(facts["estimate"]) // len(facts["labels_of_tasks"])
-    return [(at, size) for at in range(0, len(facts["estimate"]), size)]
-
-
 def _text(survey: Survey, facts: dict[str, Any]) -> str:
     category = survey.protocol.statistic.domain == "category"
     refused = [f"{n:,} {KINDS[kind]}" for kind, n in facts["rejected"].items() if n]
@@ -149,10 +143,15 @@ def _text(survey: Survey, facts: dict[str, Any]) -> str:
         ),
     ]
     if "labels_of_tasks" in facts:
-        shares = [max(facts["estimate"][at : at + size]) for at, size in _classes_of(facts)]
-        found = zip(facts["labels_of_tasks"], shares, strict=True)
-        answers = [{"name": i, "label": label, "share": share} for i, (label, share) in enumerate(found)]
+        labels = facts.get("fitted", {}).get("labels", facts["labels_of_tasks"])
+        size = len(facts["estimate"]) // len(labels)
+        answers = [
+            {"name": i, "label": label, "share": facts["estimate"][i * size + label]}
+            for i, label in enumerate(labels[:SHOWN])
+        ]
         table = as_table(answers, {"name": "Task", "label": "Label", "share": "Share of answers"})
+        if len(labels) > SHOWN:
+            table += f"\n... and {len(labels) - SHOWN:,} more, which --json has"
         return "\n".join(
             [as_list(lines), "", table + _fitted(facts), "", *textwrap.wrap(facts["guarantee"]["text"], 100)]
         )

@@ -1,5 +1,6 @@
 """Rooms for rows: datasets over Zarr, NumPy and Dask arrays, their public schema, folds, and ingestion."""
 
+from dpdist.data.answer_lines import answers_from_csv, answers_from_lines, pack_answers
 from dpdist.data.dataset import Dataset
 from dpdist.data.dataset_schema import ArraySpec, Schema
 from dpdist.data.folds import Fold
@@ -8,6 +9,6 @@ from dpdist.data.sources import Source, verify_rows
 from dpdist.data.units import ROWS, Units
 
 __all__ = [
-    "ROWS", "ArraySpec", "Dataset", "Fold", "Ingested", "Progress", "Schema", "Source", "Units", "ingest",
-    "verify_rows",
+    "ROWS", "ArraySpec", "Dataset", "Fold", "Ingested", "Progress", "Schema", "Source", "Units",
+    "answers_from_csv", "answers_from_lines", "ingest", "pack_answers", "verify_rows",
 ]  # fmt: skip

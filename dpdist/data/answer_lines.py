@@ -18,6 +18,9 @@ from dpdist.data.dataset import Dataset
 from dpdist.data.stores import Location
 from dpdist.errors import DataError
 
+OPEN = 255
+"""The byte of a task without an answer."""
+
 
 def pack_answers(cells: NDArray[Any]) -> NDArray[np.uint8]:
     """Answers 0 and 1, a row for each user, as bits: those of the answers, then those that say where there is one.
@@ -68,14 +71,11 @@ def answers_from_lines(
     >>> answers_from_lines(lines, users=["ann", "bob"], tasks=["t1", "t2"], answers=["no", "yes"]).tolist()
     [[1, 1], [0, 2]]
     """
-    places: list[dict[str, int]] = []
-    for what, names in (("users", users), ("tasks", tasks), ("answers", answers)):
-        if len(set(names)) < len(names) or not names:
-            raise DataError(f"{what} must be a list of different names, at least one")
-        places.append({name: i for i, name in enumerate(names)})
+    places = [_places(what, names) for what, names in (("users", users), ("tasks", tasks), ("answers", answers))]
     if not 2 <= len(answers) <= 200:
         raise DataError(f"there must be 2 to 200 different answers, got {len(answers)}")
-    cells = np.full((len(users), len(tasks)), -1, np.int16)
+    width, packed = -(-len(tasks) // 8), len(answers) == 2
+    cells = np.zeros((len(users), 2 * width), np.uint8) if packed else np.full((len(users), len(tasks)), OPEN, np.uint8)
     for number, line in enumerate(lines, 1):
         if len(line) != 3:
             raise DataError(f"line {number} has {len(line)} values; expected a user, a task and an answer")
@@ -83,10 +83,27 @@ def answers_from_lines(
             if name not in known:
                 raise DataError(f"line {number}: the {what} {name!r} was not declared")
         user, task, answer = (known[name] for known, name in zip(places, line, strict=True))
-        if cells[user, task] >= 0:
+        bit = 1 << task % 8
+        there = cells[user, width + task // 8] & bit if packed else cells[user, task] != OPEN
+        if there:
             raise DataError(f"line {number}: {line[0]!r} answered {line[1]!r} before; keep one answer to each task")
-        cells[user, task] = answer
-    return pack_answers(cells) if len(answers) == 2 else np.where(cells < 0, 255, cells).astype(np.uint8)
+        if packed:
+            cells[user, width + task // 8] |= bit
+            cells[user, task // 8] |= bit * answer
+        else:
+            cells[user, task] = answer
+    return cells
+
+
+def _places(what: str, names: Sequence[str]) -> dict[str, int]:
+    """Where each of these names stands."""
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise DataError(
+            f"{what} must be a list of names as they stand in the lines, such as ['a', 'b']; got {str(names)[:80]!r}"
+        )
+    if len(set(names)) < len(names) or not len(names):
+        raise DataError(f"{what} must be a list of different names, at least one")
+    return {name: i for i, name in enumerate(names)}
 
 
 def answers_from_csv(
@@ -100,6 +117,10 @@ def answers_from_csv(
     unit: str = "row",
 ) -> Dataset:
     """A dataset of answers from a CSV file with a head, one line for each answer.
+
+    Two answers become bits, and are fitted with ``TruthInference(layout="packed", n_tasks=len(tasks))``; more become
+    bytes, for ``TruthInference(n_classes=len(answers))``. Everything is in memory while it is read, a quarter of a byte
+    for each of two answers.
 
     Parameters
     ----------

@@ -5,8 +5,6 @@ A symbol is a whole number below `OPEN`; `OPEN` stands for an entry that is not 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,10 +31,9 @@ def _by_row(symbols: Symbols, numbers: Integers, sums: Integers) -> None:
     n_classes = numbers.shape[1]
     for i in range(symbols.shape[0]):
         for j in range(symbols.shape[1]):
-            s = symbols[i, j]
-            if s < n_classes:
-                for k in range(n_classes):
-                    sums[i, k, s] += numbers[j, k]
+            s = min(symbols[i, j], n_classes)  # a place for all others costs less than a branch nobody can guess
+            for k in range(n_classes):
+                sums[i, s, k] += numbers[j, k]
 
 
 @kernel
@@ -44,10 +41,9 @@ def _by_column(symbols: Symbols, tables: Integers, sums: Integers) -> None:
     n_classes = sums.shape[1]
     for i in range(symbols.shape[0]):
         for j in range(symbols.shape[1]):
-            s = symbols[i, j]
-            if s < n_classes:
-                for k in range(n_classes):
-                    sums[j, k] += tables[i, k, s]
+            s = min(symbols[i, j], n_classes)
+            for k in range(n_classes):
+                sums[j, k] += tables[i, s, k]
 
 
 def counts(symbols: Symbols, n_symbols: int) -> tuple[Integers, Integers]:
@@ -67,13 +63,17 @@ def by_row(symbols: Symbols, numbers: Integers) -> Integers:
 
     Symbols from the number of columns of ``numbers`` on count as not there.
     """
-    sums = np.zeros((len(symbols), numbers.shape[1], numbers.shape[1]), np.int64)
-    _by_row(symbols, numbers, sums)
-    return sums
+    n_classes = numbers.shape[1]
+    sums = np.zeros((len(symbols), n_classes + 1, n_classes), np.int64)  # what is added at a time lies side by side
+    _by_row(symbols, np.ascontiguousarray(numbers), sums)
+    return np.ascontiguousarray(sums[:, :n_classes].transpose(0, 2, 1))
 
 
 def by_column(symbols: Symbols, tables: Integers) -> Integers:
     """``[j, k]``: the sum over the rows i of ``tables[i, k, s]``, with s the symbol that row i has in column j."""
-    sums: Any = np.zeros((symbols.shape[1], tables.shape[1]), np.int64)
-    _by_column(symbols, tables, sums)
-    return np.asarray(sums)
+    n, n_classes, _ = tables.shape
+    by_symbol = np.zeros((n, n_classes + 1, n_classes), np.int64)
+    by_symbol[:, :n_classes] = tables.transpose(0, 2, 1)
+    sums = np.zeros((symbols.shape[1], n_classes), np.int64)
+    _by_column(symbols, by_symbol, sums)
+    return sums

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit, ndtr, softmax
+from scipy.special import expit, logit, softmax
 
 Floats = NDArray[np.float64]
 
@@ -32,8 +32,8 @@ STRONG = 3.0
 """From this strength of the signal on, rounds are repeated; below, they would fit noise."""
 MANY = 1e9
 """Answers that outweigh those of any user."""
-SLACK = 0.02
-"""By so much the vote may contradict the labels more often than independent users would."""
+SLACK = 0.1
+"""By this part the variance beside the labels may exceed that of independent users, for models that are not exact."""
 FEWEST_SHARED = 5
 """Pairs of users with fewer tasks in common tell nothing of how alike they are."""
 
@@ -129,33 +129,53 @@ def signal_strength(symbols: NDArray[np.uint8], n_classes: int) -> float:
     return math.sqrt(max(square, 0.0) * math.sqrt(pairs.sum()) * float(c.mean()) * (n_classes - 1))
 
 
-def err_together(margins: Floats, labels: Floats, variance: float) -> bool:
-    """Whether the vote contradicts the labels more often than it would if users erred independently.
+def err_together(
+    margins: Floats, by_agreement: Floats, counts: Floats, labels: Floats, agreements: Floats, n_answers: Floats
+) -> bool:
+    """Whether what the vote says beside the labels varies more than it would if users erred independently.
 
-    In the model the vote for a class, among the tasks that have it, has a normal law around its mean, with the variance
-    that independent reports have. Users who copy from each other are found to be able by whoever trusts them; then the
-    votes of all others are no normal law, but two. A class may be voted for more often than others, as by users who
-    always say yes.
+    With agreements ``A_i = sum_j s_ij u_j``, for signs s of answers and ``u = 2 y - 1``, the numbers ``D_j = sum_i (1 -
+    r A_i) s_ij``, ``r = sum A / sum A^2``, have weights that are orthogonal to the abilities: whatever all users
+    answer by their abilities cancels, however hard a task is. What is left is chance, with the variance ``sum_i f_i (1
+    - r A_i)^2 (1 - f_i a_i^2)`` for users who answered a share f_i of the tasks, with a mean agreement a_i. Users who
+    copy from each other, or always say the same, are found to be able by whoever trusts them, and the others' answers
+    are in D: it varies by more. Its mean is left out, since a class may be voted for more often than others.
 
     Parameters
     ----------
     margins : array of shape (m,)
         Votes for the class 1 less those for 0.
+    by_agreement : array of shape (m,)
+        The same, of users who count for their agreement: ``sum_i s_ij A_i``. What a task adds to this by itself, as
+        one of those that agreements are made of, is taken off.
+    counts : array of shape (m,)
+        Answers to each task.
     labels : array of shape (m,)
         Chances of the label 1.
-    variance : float
-        Of a margin, given the label.
+    agreements, n_answers : array of shape (n,)
+        A, and how many answers each user gave.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.choice([-1, 1], 2000)
+    >>> signs = np.where(rng.random((60, 2000)) < 0.7, truth, -truth)
+    >>> copied = np.where(np.arange(60)[:, None] < 20, signs[0], signs)
+    >>> [
+    ...     err_together(s.sum(axis=0), s.T @ (s @ u), np.full(2000, 60), (u + 1) / 2, s @ u, np.full(60, 2000))
+    ...     for s, u in ((signs, truth), (copied, signs[0]))
+    ... ]
+    [False, True]
     """
-    certain = np.where(labels >= 0.5, 1.0, -1.0)
-    against = expected = 0.0
-    for sign in (-1.0, 1.0):
-        own = sign * margins[certain == sign]
-        if len(own):
-            against += float((own < 0).sum())
-            expected += len(own) * float(ndtr(-own.mean() / math.sqrt(max(variance, 1e-12))))
     m = len(margins)
-    share = expected / m
-    return against / m > share + SLACK + 4 * math.sqrt(share * (1 - share) / m)
+    certain = 2 * labels - 1
+    mean = agreements / np.maximum(n_answers, 1)
+    square = float(np.sum(agreements**2 - n_answers * (1 - mean**2) * np.mean(certain**2)))
+    ratio = float(agreements.sum()) / max(square, 1e-12 * float(agreements @ agreements), 1e-300)
+    beside = margins - ratio * (by_agreement - counts * certain)
+    share, weights = n_answers / m, 1 - ratio * agreements
+    chance = float(np.sum(share * weights**2 * (1 - share * mean**2)))
+    return float(np.var(beside)) > chance * (1 + SLACK + 4 * math.sqrt(2 / m))
 
 
 def one_coin(

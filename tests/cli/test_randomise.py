@@ -362,7 +362,7 @@ def test_what_is_no_question_about_tasks_is_refused(capsys):
 def test_devices_have_answers_and_no_packed_bytes(capsys):
     for method in ("mv-private", "ds-full-ldp"):
         shape = ("--n-rows", 100, "--n-features", 2)
-        said = call(capsys, "question", method, *shape, "--set", "params.layout=packed")
+        said = call(capsys, "question", method, *shape, "--set", "params.layout=packed", "--set", "params.n_tasks=16")
         assert said.code == 2 and "ask with layout='cells'" in said.err and not said.out
 
 
@@ -406,5 +406,8 @@ def test_labels_by_ability_from_the_reports_of_devices(capsys, tmp_path):
     assert np.mean(labels != truth) < 0.5 * np.mean(vote != truth) and abilities[:20].min() > abilities[20:].mean()
     said = call(capsys, "aggregate", "--protocol", question, store, *job)
     assert said.code == 0 and "Share of answers" in said.out and "abilities:" in said.out
+    rows = [line.split() for line in said.out.split("Share of answers")[1].splitlines()[1:41]]
+    assert [int(row[1]) for row in rows] == labels[:40].tolist() != vote[:40].tolist(), "the table is that of the job"
+    assert "... and 160 more" in said.out
     said = call(capsys, "aggregate", "--protocol", question, store, "--job", "ds-auto", *shape)
     assert said.code == 2 and "reports to another question" in said.err

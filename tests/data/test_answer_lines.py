@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpdist.data.answer_lines import answers_from_csv, answers_from_lines, pack_answers
+from dpdist.data import answers_from_csv, answers_from_lines, pack_answers
 from dpdist.errors import DataError
 from dpdist.local.crowd.truth_inference import TruthInference
 from dpdist.local.statistics.task_answers import TaskAnswers
@@ -46,7 +46,9 @@ def test_a_file_becomes_a_dataset_that_is_fitted(tmp_path):
 
 
 def test_more_than_two_answers_are_bytes():
-    found = answers_from_lines([("a", "y", "2"), ("b", "x", "0")], users="ab", tasks="xy", answers="012")
+    found = answers_from_lines(
+        [("a", "y", "2"), ("b", "x", "0")], users=list("ab"), tasks=list("xy"), answers=list("012")
+    )
     assert found.tolist() == [[255, 2], [0, 255]]
 
 
@@ -68,6 +70,9 @@ def test_bad_lines_are_named(line, message):
 def test_cells_that_are_no_answers_are_named():
     with pytest.raises(DataError, match=r"row 1, column 0 is .*7"):
         pack_answers(np.array([[0.0, 1.0], [7.0, np.nan]]))
+    for names in ({"users": "u0"}, {"answers": [0, 1]}, {"tasks": range(19)}):
+        with pytest.raises(DataError, match="names as they stand in the lines"):
+            answers_from_lines([], **{"users": USERS, "tasks": TASKS, **names})
     for names in ({"users": ["a", "a"]}, {"tasks": []}, {"answers": ["1"]}):
         with pytest.raises(DataError, match="different"):
             answers_from_lines([], **{"users": USERS, "tasks": TASKS, **names})

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from dpdist.solvers.dawid_skene import dawid_skene, objective, one_coin, signal_strength
+from dpdist.solvers.dawid_skene import dawid_skene, err_together, objective, one_coin, signal_strength
 
 
 def crowd(n, m, able, seed, n_classes=2):
@@ -53,3 +53,34 @@ def test_the_signal_of_random_answers_is_weak_and_that_of_a_crowd_strong():
         assert signal_strength(some, n_classes) < 2.5
         assert signal_strength(answers.astype(np.uint8), n_classes) > 10
     assert signal_strength(np.zeros((1, 5), np.uint8), 2) == 0.0, "one user is like nobody"
+
+
+def together(answers):
+    """What `err_together` says of answers 0 and 1 (NaN: none) and the labels that are found from them."""
+    y, _ = one_coin(answers)
+    signs = np.where(np.isnan(answers), 0.0, 2 * answers - 1)
+    given = np.abs(signs)
+    agreements = signs @ (2 * y - 1)
+    return err_together(signs.sum(axis=0), signs.T @ agreements, given.sum(axis=0), y, agreements, given.sum(axis=1))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("n", "m"), [(40, 400), (150, 1500), (300, 300)])
+def test_users_who_err_together_are_told_from_those_who_differ_or_have_hard_tasks(n, m, seed):
+    """The control: the same crowd, of which a third says what one of them says, or always yes."""
+    rng = np.random.default_rng(seed)
+    truth = rng.random(m) < 0.4
+    able = np.where(rng.random(n) < 0.2, 0.95, rng.uniform(0.55, 0.7, n))[:, None]
+
+    def crowd_of(right):
+        return np.where(rng.random((n, m)) < right, truth, ~truth).astype(float)
+
+    hard = np.where(rng.random(m) < 0.4, 0.52, able)
+    says_yes_sooner = np.where(truth, able, 0.75)
+    alone = [crowd_of(chance) for chance in (np.broadcast_to(able, (n, m)), hard, says_yes_sooner)]
+    few = np.where(rng.random((n, m)) < rng.uniform(0.1, 1.0, (n, 1)), alone[0], np.nan)
+    assert not any(together(answers) for answers in [*alone, few])
+    third = np.arange(n)[:, None] < n / 3
+    leader = np.where(rng.random(m) < 0.6, truth, ~truth)
+    usual = crowd_of(rng.uniform(0.6, 0.8, (n, 1)))
+    assert together(np.where(third, leader, usual)) and together(np.where(third, 1.0, usual))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 from dpdist.errors import BudgetError
-from dpdist.kernels.bit_planes import LARGEST, column_sums, row_sums, words_of
+from dpdist.kernels.bit_planes import LARGEST, column_sums, pack_words, row_sums, words_of
 from dpdist.kernels.symbol_counts import by_column, by_row, counts
 from dpdist.local.randomisers.answer_responses import BitResponses, SymbolResponses
 from dpdist.local.statistics.task_answers import TaskAnswers
@@ -63,7 +63,8 @@ class Weighted:
 
 @dataclass(frozen=True, eq=False)
 class EachUser:
-    """How often each user reported every symbol, and each class where another one is the label."""
+    """How much each user agrees with the labels, and unless it is all of them how many answers they sent; of more than
+    two classes how often they reported each class where another one is the label, and every symbol."""
 
     labels: Integers
     scale: float
@@ -136,6 +137,31 @@ class AnswerProtocol(LocalProtocol):
         answered = np.maximum(1 - shares[:, -1:], 1e-9)
         return np.asarray(shares[:, :-1] / answered)
 
+    def standard_errors(self, total: Floats, n_users: int) -> Floats:
+        """Of the shares of `estimate`, in their shape: how much randomised responses vary, and who answered.
+
+        A share among the answers is a ratio of numbers of reports; its variance is that of ``s_k - R_k sum_l s_l``
+        over the share of tasks that were answered, squared (delta method).
+        """
+        seen, slope = np.asarray(total, dtype=np.float64), self.randomiser.slope
+        if self.statistic.as_bits:
+            seen = np.column_stack([n_users - seen, seen])
+        seen = seen.reshape(self.statistic.n_tasks, -1)
+        reports = np.maximum(seen.sum(axis=1, keepdims=True), 1)
+        chances = seen / reports
+        answered = np.ones((len(seen), 1))
+        if self.statistic.unanswered == "symbol":
+            q = float(self.randomiser.chances[1])
+            answered = np.maximum(1 - (chances[:, -1:] - q) / slope, 1e-9)
+            chances = chances[:, :-1]
+            of_all = self.estimate(total, n_users)
+            first = chances * (1 - 2 * of_all) + of_all**2 * chances.sum(axis=1, keepdims=True)
+            mean = chances - of_all * chances.sum(axis=1, keepdims=True)
+            variance = first - mean**2
+        else:
+            variance = chances * (1 - chances)
+        return np.asarray(np.sqrt(np.maximum(variance, 1 / reports) / reports) / (slope * answered))
+
     def reports(self, block: Block, draws: Draws) -> NDArray[Any]:
         """Words of bits, or symbols; one row per user."""
         values = self.statistic.values(block)
@@ -150,20 +176,20 @@ class AnswerProtocol(LocalProtocol):
 
     def votes(self, reports: NDArray[Any], state: Weighted) -> NDArray[np.int64]:
         """The weighted votes of users who sent these, `reports`."""
-        if isinstance(self.randomiser, BitResponses):
-            agreements = self._bit_agreements(reports, state)
-            m = self.statistic.n_tasks
-            if state.linear:
-                weights = np.rint(agreements / (2 * m))
-            else:
-                seen = np.asarray(agreements * (state.scale / LARGEST), dtype=np.float64)
-                weights = self._log_odds(seen, np.full(len(reports), m), state)
-            numbers = weights.astype(np.int64)
-            sums, _ = column_sums(reports, numbers, m)
-            return 2 * sums - numbers.sum()
         reports = np.ascontiguousarray(reports)
-        tables = self._tables(by_row(reports, state.labels), counts(reports, self.randomiser.k)[1], state)
-        return by_column(reports, tables).ravel()
+        if self.statistic.n_classes > 2:
+            tables = self._tables(by_row(reports, state.labels), counts(reports, self.randomiser.n_symbols)[1], state)
+            return by_column(reports, tables).ravel()
+        m, (ones, there) = self.statistic.n_tasks, self._signs(reports)
+        agreements, n_answers = _agreements(ones, there, state.labels, m)
+        if state.linear:
+            weights = np.rint(agreements / (2 * m))
+        else:
+            seen = np.asarray(agreements * (state.scale / LARGEST), dtype=np.float64)
+            weights = self._log_odds(seen, n_answers, state)
+        numbers = weights.astype(np.int64)
+        sums, _ = column_sums(ones, numbers, m)
+        return 2 * sums - (numbers.sum() if there is None else column_sums(there, numbers, m)[0])
 
     def of_users(self, block: Block, draws: Draws, state: SomeReports | EachUser) -> NDArray[np.int64]:
         """What is asked of each user, one row per user: the report in bytes, or the counts of `EachUser`."""
@@ -174,10 +200,11 @@ class AnswerProtocol(LocalProtocol):
     def users(self, reports: NDArray[Any], state: EachUser) -> NDArray[np.int64]:
         """The counts of users who sent these, `reports`."""
         reports = np.ascontiguousarray(reports)
-        if isinstance(self.randomiser, BitResponses):
-            return self._bit_agreements(reports, state)[:, None]
+        if self.statistic.n_classes == 2:
+            of_user = _agreements(*self._signs(reports), state.labels, self.statistic.n_tasks)
+            return np.column_stack(of_user[:1] if self.statistic.as_bits else of_user)
         found = by_row(reports, state.labels).reshape(len(reports), -1)
-        return np.hstack([found, counts(reports, self.randomiser.k)[1]])
+        return np.hstack([found, counts(reports, self.randomiser.n_symbols)[1]])
 
     def arrived(self, sent: NDArray[Any], request: Request) -> NDArray[np.int64]:
         """What is asked of reports that came from devices, as these sent them."""
@@ -188,11 +215,14 @@ class AnswerProtocol(LocalProtocol):
         reports = words_of(sent) if isinstance(self.randomiser, BitResponses) else sent
         return self.votes(reports, request) if isinstance(request, Weighted) else self.users(reports, request)
 
-    def _bit_agreements(self, reports: NDArray[np.uint64], state: Weighted | EachUser) -> Integers:
-        """``sum_j s_ij (2 y_j - 1)`` of every user, in units; s is 1 or -1 and y the chance of the label 1."""
-        numbers = state.labels[:, 1]
-        sums, _ = row_sums(reports, numbers)
-        return 2 * (2 * sums - numbers.sum())
+    def _signs(self, reports: NDArray[Any]) -> tuple[NDArray[np.uint64], NDArray[np.uint64] | None]:
+        """Reports of two classes as words: where they are the class 1, and where they are a class, if not everywhere.
+
+        A sum over bits takes a tenth of the time of one over bytes.
+        """
+        if isinstance(self.randomiser, BitResponses):
+            return reports, None
+        return pack_words(reports == 1), pack_words(reports < 2)
 
     def _log_odds(self, agreements: Floats, n_answers: NDArray[Any], state: Weighted) -> Floats:
         """Those of the chance that a user's report is right, in units of `span` over `LARGEST`."""
@@ -202,18 +232,9 @@ class AnswerProtocol(LocalProtocol):
         return np.rint(logit(np.clip(p, low, 1 - low)) * (LARGEST / self.span(state.scale)))
 
     def _tables(self, agreements: Integers, reported: Integers, state: Weighted) -> Integers:
-        """What a report of a class (last axis) counts for a label, for every user."""
+        """What a report of a class (last axis) counts for a label, for every user; of more than two classes."""
         n_classes = self.statistic.n_classes
-        own = np.eye(n_classes, dtype=bool)
         seen = agreements * (state.scale / LARGEST) + reported[:, None, :n_classes] / n_classes
-        n_answers = reported[:, :n_classes].sum(axis=1)
-        if n_classes == 2:
-            signed = np.where(own, seen, -seen).sum(axis=(1, 2))
-            if state.linear:
-                weights = np.rint(signed / np.maximum(n_answers, 1) * (LARGEST / state.scale / 2))
-            else:
-                weights = np.rint(self._log_odds(signed, n_answers, state) / 2)
-            return np.asarray(np.where(own, weights[:, None, None], -weights[:, None, None]).astype(np.int64))
         chances = (seen + PRIOR) / (seen + PRIOR).sum(axis=2, keepdims=True)
         low, high = float(self.randomiser.chances[1]), float(self.randomiser.chances[0])
         logs = np.log(np.clip(chances, low, max(high, 1 - (n_classes - 1) * low)))
@@ -235,12 +256,27 @@ class AnswerProtocol(LocalProtocol):
 def size_of(request: Request, protocol: LocalProtocol, n_users: int) -> int:
     """How many numbers answer a request."""
     assert isinstance(protocol, AnswerProtocol)
-    m, bits = protocol.statistic.n_tasks, isinstance(protocol.randomiser, BitResponses)
-    n_classes, n_symbols = protocol.statistic.n_classes, protocol.randomiser.n_symbols
+    m, n_classes, n_symbols = protocol.statistic.n_tasks, protocol.statistic.n_classes, protocol.randomiser.n_symbols
     if isinstance(request, Votes):
-        return m if bits else m * n_symbols
+        return m if protocol.statistic.as_bits else m * n_symbols
     if isinstance(request, SomeReports):
         return len(request.users) * int(np.prod(protocol.randomiser.report.shape))
     if isinstance(request, Weighted):
-        return m if bits else m * n_classes
-    return n_users if bits else n_users * (n_classes**2 + n_symbols)
+        return m if n_classes == 2 else m * n_classes
+    of_user = 2 - protocol.statistic.as_bits if n_classes == 2 else n_classes**2 + n_symbols
+    return n_users * of_user
+
+
+def _agreements(
+    ones: NDArray[np.uint64], there: NDArray[np.uint64] | None, labels: Integers, m: int
+) -> tuple[Integers, Integers]:
+    """``sum_j s_ij (2 y_j - 1)`` of every user, in units, and of how many reports; s is 1 or -1, y the label's chance.
+
+    ``there`` says which of the reports are of a class; None: all m.
+    """
+    numbers = labels[:, 1]
+    sums, _ = row_sums(ones, numbers)
+    if there is None:
+        return 2 * (2 * sums - numbers.sum()), np.full(len(ones), m)
+    of_all, n_answers = row_sums(there, numbers)
+    return 2 * (2 * sums - of_all), n_answers

@@ -15,9 +15,9 @@ from dpdist.errors import BudgetError
 from dpdist.estimators.parameters import check_count, choice
 from dpdist.local.crowd.answer_passes import AnswerPasses
 from dpdist.local.crowd.answer_protocol import AnswerProtocol, law_of
-from dpdist.local.crowd.label_inference import MOST_ROUNDS, Rule
+from dpdist.local.crowd.label_inference import MOST_ROUNDS, Rule, by_shares
 from dpdist.local.local_method import LocalMethod
-from dpdist.local.randomisers.answer_responses import BitResponses, SymbolResponses, standard_errors
+from dpdist.local.randomisers.answer_responses import BitResponses, SymbolResponses
 from dpdist.local.randomisers.coordinates import SampleCoordinates
 from dpdist.local.statistics.task_answers import AnswerSigns, TaskAnswers
 from dpdist.local.survey.protocol import LocalProtocol
@@ -98,10 +98,7 @@ class AnswerShares(CrowdMethod):
         protocol, n = self.protocols[0], self.public.n_rows
         total, m, n_classes = self.total(oracle), self.statement.answers.n_tasks, self.statement.answers.n_classes
         if isinstance(protocol, AnswerProtocol):
-            shares = protocol.estimate(total, n)
-            errors = standard_errors(protocol.randomiser, total, n).reshape(m, -1)
-            errors = np.broadcast_to(errors, (m, max(n_classes, errors.shape[1])))[:, :n_classes]
-            return {"shares": shares, "standard_error": np.array(errors)}
+            return {"shares": protocol.estimate(total, n), "standard_error": protocol.standard_errors(total, n)}
         law: Any = protocol.randomiser
         sums, counts = np.split(total, 2)
         means = law.means(sums, counts)
@@ -119,7 +116,7 @@ class MajorityVote(AnswerShares):
 
     def solve(self, oracle: Oracle) -> Mapping[str, Any]:
         found = super().solve(oracle)
-        certain = _by_shares(found["shares"], found["standard_error"])
+        certain = by_shares(found["shares"], found["standard_error"])
         return {**found, "labels": labels_of(certain), "label_probabilities": certain}
 
 
@@ -194,7 +191,7 @@ class DawidSkene(CrowdMethod):
             why = f"the strength of the signal is {found.strength:.2g}, {'below' if weak else 'at least'} {STRONG:g}: "
             why += "more rounds would fit noise" if weak else f"until no label moved, at most {MOST_ROUNDS}"
         if found.together:
-            why += "; the vote contradicts what was found more often than if users erred by themselves, so it decides"
+            why += "; the vote varies more beside these labels than if users erred by themselves, so it decides"
         return {
             "labels": labels_of(found.probabilities),
             "label_probabilities": found.probabilities,
@@ -215,13 +212,3 @@ def labels_of(probabilities: Floats) -> NDArray[np.int64]:
     if probabilities.shape[1] == 2:
         return (probabilities[:, 1] >= probabilities[:, 0]).astype(np.int64)
     return np.asarray(probabilities.argmax(axis=1))
-
-
-def _by_shares(shares: Floats, errors: Floats) -> Floats:
-    """How sure a vote is: the chance that the class with the largest share has it without noise, by normal tails."""
-    if shares.shape[1] == 2:
-        ones = ndtr((shares[:, 1] - shares[:, 0]) / np.maximum(2 * errors[:, 1], 1e-12))
-        return np.column_stack([1 - ones, ones])
-    scores = shares / np.maximum(errors, 1e-12)
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True))

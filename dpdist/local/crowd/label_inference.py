@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, ndtr
 
 from dpdist.kernels.bit_planes import LARGEST
 from dpdist.local.crowd.answer_protocol import AnswerProtocol, EachUser, Request, SomeReports, Votes, Weighted, in_units
@@ -49,7 +49,7 @@ class Rule:
     @property
     def most_passes(self) -> int:
         """How often the reports are read, at most."""
-        rounds = MOST_ROUNDS + 1 if self.n_rounds is None else self.n_rounds
+        rounds = MOST_ROUNDS + 2 if self.n_rounds is None else self.n_rounds  # and two looks at who errs together
         return 3 + rounds + (SPECTRAL_ROUNDS if self.start == "spectral" else 0)
 
 
@@ -85,7 +85,7 @@ def infer(protocol: AnswerProtocol, n_users: int, rule: Rule) -> Generator[Reque
     statistic = protocol.statistic
     votes = yield Votes()
     shares = protocol.estimate(votes, n_users)
-    voted = labels = _by_vote(protocol, votes, n_users)
+    labels = _by_vote(protocol, votes, n_users)
     strength, sample = None, None
     if rule.n_rounds is None:
         sample = yield from _sample(protocol, n_users)
@@ -105,26 +105,28 @@ def infer(protocol: AnswerProtocol, n_users: int, rule: Rule) -> Generator[Reque
     found = yield EachUser(numbers, scale)
     if statistic.n_classes > 2:
         return Truth(labels, shares, _confusions(protocol, found, scale, labels), done, strength)
-    agreement, n_answers = _agreements(protocol, found, scale)
     together = False
-    if rule.n_rounds is None:
-        variance = float(n_answers @ (1 - agreement**2)) / statistic.n_tasks
-        together = err_together(_margins(protocol, votes, n_users), labels[:, 1], variance)
+    if rule.n_rounds is None and n_rounds > 1:
+        by_agreement = yield Weighted(numbers, scale, linear=True)
+        by_agreement *= 2 * statistic.n_tasks * scale / LARGEST
+        margins, counts = _margins(protocol, votes, n_users)
+        together = err_together(margins, by_agreement, counts, labels[:, 1], *_of_users(protocol, found, scale))
     if together:
-        labels = voted
+        labels = by_shares(shares, protocol.standard_errors(votes, n_users))
         numbers, scale = in_units(labels)
-        agreement, _ = _agreements(protocol, (yield EachUser(numbers, scale)), scale)
+        found = yield EachUser(numbers, scale)
+    agreement = _agreements(protocol, found, scale)
     return Truth(
         labels, shares, np.clip(0.5 + agreement / (2 * protocol.randomiser.slope), 0, 1), done, strength, together
     )
 
 
-def _margins(protocol: AnswerProtocol, votes: Floats, n_users: int) -> Floats:
-    """Reports of the class 1 less those of the class 0, for every task."""
+def _margins(protocol: AnswerProtocol, votes: Floats, n_users: int) -> tuple[Floats, Floats]:
+    """Reports of the class 1 less those of the class 0, and of both, for every task."""
     if protocol.statistic.as_bits:
-        return 2 * votes - n_users
+        return 2 * votes - n_users, np.full(len(votes), float(n_users))
     seen = votes.reshape(protocol.statistic.n_tasks, -1)
-    return np.asarray(seen[:, 1] - seen[:, 0])
+    return seen[:, 1] - seen[:, 0], seen[:, 0] + seen[:, 1]
 
 
 def _by_vote(protocol: AnswerProtocol, votes: Floats, n_users: int) -> Floats:
@@ -159,7 +161,6 @@ def _spectral(protocol: AnswerProtocol, labels: Floats) -> Asking:
         labels = np.column_stack([-signed, signed]) / 2 + 0.5
         numbers, scale = in_units(labels)
         total = yield Weighted(numbers, scale, linear=True)
-        total = total if protocol.statistic.as_bits else total.reshape(-1, 2)[:, 1]
         size = float(np.abs(total).max()) or 1.0
         # a total is the sum of s_ij w_i, and w_i the mean of s_ij and of what came before
         before, signed = signed / (np.linalg.norm(signed) or 1.0), total / size
@@ -173,27 +174,27 @@ def _spectral(protocol: AnswerProtocol, labels: Floats) -> Asking:
 def _labels(protocol: AnswerProtocol, total: Floats, labels: Floats, scale: float) -> Floats:
     """Chances of the classes from the weighted votes."""
     logs = total * (protocol.span(scale) / LARGEST)
-    if protocol.statistic.as_bits:
+    if protocol.statistic.n_classes == 2:
         return label_posterior(logs)
-    logs = logs.reshape(labels.shape)
-    if protocol.statistic.n_classes > 2:
-        logs = logs + np.log(labels.mean(axis=0) + 1e-12)
-    return label_posterior(logs)
+    return label_posterior(logs.reshape(labels.shape) + np.log(labels.mean(axis=0) + 1e-12))
 
 
-def _agreements(protocol: AnswerProtocol, found: Floats, scale: float) -> tuple[Floats, Floats]:
-    """How much the reports of each user agree with the labels, from -1 to 1, and about how many answers they are of."""
-    m, unit = protocol.statistic.n_tasks, scale / LARGEST
+def _of_users(protocol: AnswerProtocol, found: Floats, scale: float) -> tuple[Floats, Floats]:
+    """``sum_j s_ij (2 y_j - 1)`` of every user, and how many reports of a class they sent."""
     if protocol.statistic.as_bits:
-        return found * (unit / m), np.full(len(found), float(m))
-    slope, q = protocol.randomiser.slope, float(protocol.randomiser.chances[1])
-    table = found.reshape(-1, 4 + protocol.randomiser.n_symbols)
-    sums = (table[:, 0] + table[:, 3] - table[:, 1] - table[:, 2]) * unit
-    reported = table[:, 4:]
-    n_answers = reported[:, :2].sum(axis=1)
+        return found * (scale / LARGEST), np.full(len(found), float(protocol.statistic.n_tasks))
+    sums, n_answers = found.reshape(-1, 2).T
+    return sums * (scale / LARGEST), n_answers
+
+
+def _agreements(protocol: AnswerProtocol, found: Floats, scale: float) -> Floats:
+    """How much the reports of each user agree with the labels, from -1 to 1."""
+    m = protocol.statistic.n_tasks
+    sums, n_answers = _of_users(protocol, found, scale)
     if protocol.statistic.unanswered == "symbol":  # reports of tasks without an answer agree with nothing
-        n_answers = m * np.clip(1 - (reported[:, 2] / m - q) / slope, 1 / m, 1.0)
-    return sums / np.maximum(n_answers, 1), n_answers
+        slope, q = protocol.randomiser.slope, float(protocol.randomiser.chances[1])
+        n_answers = m * np.clip(1 - (1 - n_answers / m - q) / slope, 1 / m, 1.0)
+    return np.asarray(sums / np.maximum(n_answers, 1))
 
 
 def _confusions(protocol: AnswerProtocol, found: Floats, scale: float, labels: Floats) -> Floats:
@@ -218,3 +219,13 @@ def _on_simplex(rows: Floats) -> Floats:
     excess = (np.cumsum(ordered, axis=-1) - 1) / np.arange(1, rows.shape[-1] + 1)
     last = (ordered > excess).sum(axis=-1, keepdims=True) - 1
     return np.maximum(rows - np.take_along_axis(excess, last, axis=-1), 0.0)
+
+
+def by_shares(shares: Floats, errors: Floats) -> Floats:
+    """How sure a vote is: the chance that the class with the largest share has it without noise, by normal tails."""
+    if shares.shape[1] == 2:
+        ones = ndtr((shares[:, 1] - shares[:, 0]) / np.maximum(2 * errors[:, 1], 1e-12))
+        return np.column_stack([1 - ones, ones])
+    scores = shares / np.maximum(errors, 1e-12)
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))

@@ -58,7 +58,7 @@ class TruthInference(LocalEstimator):
     layout : {"cells", "packed"}
         Whether a stored number is an answer, or a byte eight of them (`dpdist.local.statistics.task_answers`).
     n_tasks : int, optional
-        For packed answers: how many bits of a row are answers. Default: all of them.
+        For packed answers, which need it: how many bits of a row are answers. What follows says which were given.
     unanswered : {"coin", "symbol", "public"}
         What becomes of tasks that a user did not answer (NaN, or a number below 0): a report that says nothing, a
         symbol of its own, or no report, where it is public who answered what. With "public" the guarantee covers what
@@ -148,11 +148,8 @@ class TruthInference(LocalEstimator):
 
     def _answers(self, n_columns: int) -> TaskAnswers:
         """What a row of so many columns holds."""
-        packed = self.layout == "packed"
-        n_tasks = n_columns * 8 if packed and self.n_tasks is None else n_columns
-        if packed and self.n_tasks is not None:
-            n_tasks = int(self.n_tasks)
-        return TaskAnswers(n_tasks, int(self.n_classes), self.unanswered, packed)
+        n_tasks = n_columns if self.n_tasks is None else int(self.n_tasks)
+        return TaskAnswers(n_tasks, int(self.n_classes), self.unanswered, self.layout == "packed")
 
     def _measures(self, method: Method) -> str:
         assert isinstance(method, CrowdMethod)
@@ -176,6 +173,10 @@ class TruthInference(LocalEstimator):
         if self.layout == "packed" and self.n_classes != 2:
             raise BudgetError(
                 f"packed answers are bits, of two classes; with n_classes={self.n_classes!r} store numbers"
+            )
+        if self.layout == "packed" and self.n_tasks is None:
+            raise BudgetError(
+                "layout='packed' needs n_tasks: a row of 10 bytes may be 80 answers, or 40 and which of them were given"
             )
         if self.unit == "record" and self.unanswered != "coin":
             why = (

@@ -9,9 +9,9 @@ class             answers             an answer is kept with probability        
 
 ``E = e^epsilon``. Two records that differ in one answer give any report with probabilities whose ratio is E at most,
 because all other factors are the same: epsilon-LADP (seed 000, Definition 7.1.1, eq. 7.9). For records that differ in
-all m answers it is ``E^m``. The chances are multiples of ``2**-53`` (of ``2**-64``), that of another symbol rounded up,
-so that no ratio exceeds E; estimates use the chances as they are. A null answer is reported as any symbol, each as
-likely, and a ratio with it is smaller still.
+all m answers it is ``E^m``. The chance that an answer is replaced, by any symbol, each as likely, is a multiple of
+``2**-53``, rounded up, so that no ratio exceeds E; estimates use the chances as they are. A null answer is reported as
+any symbol, each as likely, and a ratio with it is smaller still.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from dpdist.kernels.bernoulli import DIGITS, bernoulli_lanes
 from dpdist.kernels.bit_planes import column_counts, n_words, words_of
 from dpdist.kernels.packed_bits import padding_is_zero
 from dpdist.kernels.symbol_counts import OPEN, counts
+from dpdist.kernels.symbol_responses import symbol_responses
 from dpdist.local.randomisers.oracle import odds
-from dpdist.local.randomisers.responses import krr_share, respond
 from dpdist.local.survey.protocol import Domain, Randomiser
 from dpdist.privacy.protected_units import ANSWER, Protected
 from dpdist.privacy.randomness.draws import Draws
@@ -230,13 +230,18 @@ class SymbolResponses(_Responses):
         return self.k
 
     @property
+    def threshold(self) -> int:
+        """``2**53`` times the chance ``k / (E + k - 1)`` of being replaced by any symbol, rounded up."""
+        return -int(-(self.k << DIGITS) // (odds(self.epsilon) + self.k - 1))
+
+    @property
     def chances(self) -> tuple[Fraction, Fraction]:
-        q = Fraction(krr_share(self.k, self.epsilon), 2**64)
+        q = Fraction(self.threshold, self.k << DIGITS)
         return 1 - (self.k - 1) * q, q
 
     @property
     def width(self) -> int:
-        return self.size
+        return 7 * n_words(self.size) + -(-self.size // 4)
 
     @property
     def report(self) -> np.dtype[Any]:
@@ -244,13 +249,7 @@ class SymbolResponses(_Responses):
 
     def randomise(self, values: NDArray[np.uint8], draws: Draws) -> NDArray[np.uint8]:
         _check(values, np.uint8, (self.size,))
-        symbols = values.ravel().astype(np.int64)
-        there = np.where(symbols < self.k, symbols, -1)
-        words = draws.words(symbols.size)
-        reports = respond(there, words, self.k, krr_share(self.k, self.epsilon)).astype(np.uint8)
-        if self.mask:
-            reports[symbols == OPEN] = OPEN
-        return reports.reshape(values.shape)
+        return symbol_responses(values, draws.words, self.threshold, self.k, self.mask)
 
     def accumulate(self, reports: NDArray[Any]) -> NDArray[np.int64]:
         """How often every symbol was reported, for every task."""
@@ -275,15 +274,3 @@ def _check(values: NDArray[Any], dtype: Any, widths: tuple[int, ...]) -> None:
             f"the answers of a record are {' or '.join(map(str, widths))} numbers of type {np.dtype(dtype)}, got "
             f"{values.shape[1:]} of type {values.dtype}: the records are of another number of tasks than the question"
         )
-
-
-def standard_errors(law: _Responses, total: Floats, n_users: int) -> Floats:
-    """Of the decoded shares: those of the reports, which are independent given the answers, and of who answered."""
-    seen = np.asarray(total, dtype=np.float64)
-    if isinstance(law, SymbolResponses):
-        seen = seen.reshape(law.size, law.k)
-        reports = np.maximum(seen.sum(axis=1, keepdims=True), 1)
-    else:
-        reports = np.full(1, float(n_users))
-    shares = seen / reports
-    return np.sqrt(np.maximum(shares * (1 - shares), 1 / reports) / reports).reshape(-1) / law.slope

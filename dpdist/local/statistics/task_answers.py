@@ -139,7 +139,9 @@ class TaskAnswers(Statistic):
         check_columns(self, X.shape[1], str(X.dtype))
         if not self.as_bits:
             codes = self.codes(X)
-            return np.where(codes == OPEN, np.uint8(self.n_classes), codes) if self.unanswered == "symbol" else codes
+            if self.unanswered == "symbol":  # without a branch, which nobody can guess
+                codes = codes ^ (codes == OPEN) * np.uint8(OPEN ^ self.n_classes)
+            return codes
         if self.packed:
             spare = -self.n_tasks % 8
             here, there = X[:, : self.n_columns], X[:, self.n_columns :]

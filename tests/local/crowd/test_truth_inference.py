@@ -248,6 +248,33 @@ def test_shares_are_unbiased():
     assert (np.abs(direct.shares_[:, 1] - expected) < 5 * direct.standard_error_[:, 1]).all()
 
 
+@pytest.mark.parametrize("answered", [1.0, 0.1])
+def test_errors_of_shares_among_those_who_answered_are_as_large_as_stated(answered):
+    """Where hardly anybody answers, a share is a ratio of small numbers: its error is ten times that of reports."""
+    n, m, z = 2000, 200, []
+    for seed in range(3):
+        generator = np.random.default_rng(seed)
+        X = (generator.random((n, m)) < np.linspace(0.1, 0.9, m)).astype(float)
+        X[generator.random((n, m)) >= answered] = np.nan
+        model = TruthInference("shares", epsilon=1.0, unanswered="symbol", random_state=seed).fit(X)
+        z.append((model.shares_[:, 1] - np.nanmean(X, axis=0)) / model.standard_error_[:, 1])
+    assert 0.85 < np.std(z) < 1.1
+
+
+@pytest.mark.parametrize("change", ["copying", "yes"])
+def test_labels_of_users_who_err_together_are_those_of_the_vote(change):
+    """Found on crowds that no rule was made on: rounds trusted a third that copies one bad user, or always says yes."""
+    generator = np.random.default_rng(1)
+    X, truth = crowd(150, 1500, uniform, 1)
+    third = np.arange(150)[:, None] < 50
+    leader = np.where(generator.random(1500) < 0.55, truth, 1 - truth)
+    X = np.where(third, np.where(generator.random(X.shape) < 0.9, leader, 1 - leader) if change == "copying" else 1, X)
+    mine, vote = (TruthInference(k, epsilon=1.0, random_state=0).fit(X) for k in ("auto", "majority"))
+    assert "so it decides" in mine.rounds_reason_ and wrong(mine, truth) <= wrong(vote, truth) + 0.01
+    certain = [model.label_probabilities_.max(axis=1).mean() for model in (mine, vote)]
+    assert certain[0] == pytest.approx(certain[1], abs=0.01), "as sure as the vote is"
+
+
 # -- responses that are drawn once -----------------------------------------------------------------------------------
 
 
@@ -438,6 +465,7 @@ def test_a_plan_says_what_is_proved_and_whether_it_applies():
         ({"n_classes": 1}, "n_classes"),
         ({"n_classes": 3, "layout": "packed"}, "packed answers are bits"),
         ({"n_tasks": 4}, "n_tasks is for layout='packed'"),
+        ({"layout": "packed"}, "40 and which of them were given"),
         ({"unit": "record", "unanswered": "public"}, "leave unanswered='public' out"),
         ({"unit": "record", "unanswered": "symbol"}, "leave unanswered='symbol' out"),
         ({"fidelity": "sum"}, "use fidelity='report', or method='majority'"),
@@ -461,7 +489,7 @@ def test_packed_arrays_of_another_shape_are_refused():
     with pytest.raises(DataError, match="are 2 bytes in a row, or 4 with those that say which were answered; X has 3"):
         TruthInference(layout="packed", n_tasks=11, epsilon=1.0).fit(np.zeros((5, 3), np.uint8))
     with pytest.raises(DataError, match=r"packed answers are bytes \(uint8\)"):
-        TruthInference(layout="packed", epsilon=1.0).fit(np.zeros((5, 3)))
+        TruthInference(layout="packed", n_tasks=11, epsilon=1.0).fit(np.zeros((5, 3)))
 
 
 @pytest.mark.parametrize("unanswered", ["coin", "symbol", "public"])

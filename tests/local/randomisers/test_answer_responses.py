@@ -15,7 +15,6 @@ from dpdist.kernels.bernoulli import bernoulli_lanes
 from dpdist.kernels.bit_planes import pack_words
 from dpdist.local.crowd.answer_protocol import AnswerProtocol, law_of
 from dpdist.local.randomisers.answer_responses import BitResponses, SymbolResponses
-from dpdist.local.randomisers.responses import krr_share, respond
 from dpdist.local.statistics.task_answers import TaskAnswers
 from dpdist.local.survey.levels import Leveled, Levels
 from dpdist.local.survey.protocol import LocalProtocol
@@ -59,23 +58,25 @@ def test_sixteen_bits_are_private_only_if_they_are_rounded_up():
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("k", [2, 3, 6])
+@pytest.mark.parametrize("k", [2, 3, 6, 253])
 def test_the_ratio_of_the_chances_of_a_symbol_is_at_most_e_to_the_epsilon(k, epsilon):
-    """The law of every symbol (and of none, -1) in numbers of random words, of 2**64."""
+    """An answer is replaced with a chance of ``threshold / 2**53``, by each of the k symbols as often."""
     law = SymbolResponses(5, epsilon, k)
-    share = krr_share(k, epsilon)
-    assert law.chances[1] == Fraction(share, 2**64) and sum((law.chances[0], (k - 1) * law.chances[1])) == 1
-    rest = 2**64 - k * share
-    even = -(-rest // k)
-    nothing = [share + (min(even, rest - s * even)) for s in range(k)]
-    words = [[share + rest * (s == own) for s in range(k)] for own in range(k)] + [nothing]
-    assert all(sum(law) == 2**64 for law in words)
-    for one, other in itertools.permutations(words, 2):
-        assert not any(exceeds(Fraction(a, b), epsilon) for a, b in zip(one, other, strict=True))
-    less = rounded_down(k, epsilon, 64)
-    assert exceeds(Fraction(2**64 - (k - 1) * less, less), epsilon), "rounded down it tells more"
-    edges = np.array([0, share - 1, k * share - 1, k * share, 2**64 - 1], dtype=np.uint64)
-    assert respond(np.full(5, 1), edges, k, share).tolist() == [0, 0, k - 1, 1, 1]
+
+    def laws(threshold):
+        replaced = Fraction(threshold, 2**53)
+        kept = [[replaced / k + (1 - replaced) * (s == own) for s in range(k)] for own in range(min(k, 6))]
+        return [*kept, [Fraction(1, k)] * k]  # a null answer is always replaced
+
+    told = laws(law.threshold)
+    assert 0 < law.threshold < 2**53 and all(sum(law) == 1 for law in told)
+    assert law.chances == (told[0][0], told[0][1])
+    for one, other in itertools.permutations(told, 2):
+        assert not exceeds(max(a / b for a, b in zip(one, other, strict=True)), epsilon)
+    with mpmath.workdps(60):
+        less = int(mpmath.floor(mpmath.mpf(2) ** 53 * k / (mpmath.exp(mpmath.mpf(epsilon)) + k - 1)))
+    one, other = laws(less)[:2]
+    assert less == 0 or exceeds(one[0] / other[0], epsilon), "rounded down it tells more"
 
 
 def test_a_report_is_the_answers_with_flips_that_know_nothing_of_them():
