@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,14 @@ import pytest
 from dpdist import LogisticRegression
 from dpdist.central import SVRG, GradientDescent
 from dpdist.errors import DataError
+from dpdist.estimators.outlook import nobody_asks
 from dpdist.figures import run_figure as figures
+from dpdist.figures.bounds import BOUNDS
 from dpdist.figures.figure_file import load_figure
-from dpdist.figures.measures import Gap, along, minimise, sparse_minimum
+from dpdist.figures.measures import Gap, ProjectedGradient, along, minimise, sparse_minimum
 from dpdist.figures.run_figure import run_figure
-from dpdist.jobs.job import JobError
-from dpdist.losses import Huber, Logistic
+from dpdist.jobs.job import JobError, make_estimator
+from dpdist.losses import Huber, Logistic, Sigmoid
 from dpdist.problems import linear_problems as synthetic
 from dpdist.problems.catalog import PROBLEMS
 
@@ -47,6 +50,8 @@ SOURCES = {
     "exp-pair-auc": "seed 000, section 3.3.5",
     "exp-pair-metric": "seed 000, section 3.3.5",
     "exp-nldp": "seed 004, Algorithms 1 and 3",
+    "exp-nc-first": "seed 000, section 4.1.5",
+    "exp-nc-sosp": "seed 000, section 4.3.3; Theorem 4.2.4",
 }
 """The parts of the seeds that a figure draws and that have no figure of their own there."""
 SMALL = """\
@@ -395,3 +400,20 @@ def test_the_numbers_say_what_auto_became(tmp_path):
     path.write_text(f"{head}series:\n  {series}\npanels:\n{panel}presets:{rest.split('presets:')[1]}")
     record = run_figure(load_figure(path, n_seeds=1), tmp_path / "out")
     assert {row["method"] for row in parquet.read_table(record["files"]["parquet"]).to_pylist()} == {"dp-gd"}
+
+
+def test_projected_gradients_vanish_where_proximal_steps_stay_and_are_below_their_bounds():
+    job = load_figure("exp-nc-first").cells[0].job
+    generated = PROBLEMS["sphere-sigmoid"].generate({"n": 3000, "d": 4, "labels": (-1, 1)})
+    quiet = make_estimator(job).set_params(epsilon=1e8, delta=0.1, cluster="threads", solver__n_rounds=400)
+    with nobody_asks():
+        quiet.fit(generated.dataset)
+    metric = ProjectedGradient(generated, quiet)
+    rows = generated.dataset.read(0, 3000)
+    plain = np.linalg.norm(Sigmoid().derivative(np.zeros(3000), rows["y"]) @ rows["X"] / 3000)
+    assert metric.error(quiet) < 0.05 * metric.trivial() and metric.trivial() == pytest.approx(plain, rel=1e-2)
+    for n in (2000, 200_000):
+        small = replace(job, data={**job.data, "n": n, "d": 4})
+        on_rows, in_population = BOUNDS["gradient"](small), BOUNDS["population-gradient"](small)
+        assert in_population - on_rows == pytest.approx(0.25 * np.sqrt(4 * np.log(n) / n), rel=1e-6)
+        assert metric.error(quiet) < on_rows

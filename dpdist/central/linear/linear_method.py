@@ -189,6 +189,11 @@ class LinearMethod(Method):
             "cut), with a ridge penalty or none and without a constraint"
         )
 
+    @property
+    def measured(self) -> str:
+        """What a plan says that its error is, and what else public numbers tell."""
+        return self.measures
+
     @abstractmethod
     def solution(self, oracle: Oracle, target: int | None) -> Vector:
         """Of one binary problem: coefficients, then the weight of the constant feature."""

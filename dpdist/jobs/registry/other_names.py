@@ -91,6 +91,13 @@ OTHER_NAMES = (
               "dpdist.solvers.bernstein.minimise_bernstein"),
     OtherName("sosp-select", "Which of the last iterates looks most like a local minimum, by released Hessians",
               ("sosp-dp-gd",), library="dpdist.central.linear.second_order.CertifiedDescent"),
+    OtherName("exp-nc-first", "Projected gradients of a loss that is not convex ('dpdist figures exp-nc-first')",
+              ("nc-dp-pgd", "nc-dp-gd-mom")),
+    OtherName("exp-nc-sosp", "Saddles, curvature and second minima ('dpdist figures exp-nc-sosp')",
+              ("nc-dp-pgd", "sosp-dp-tr", "sosp-dp-str", "nc-expmech-net", "nc-dp-gld")),
+    OtherName("nc-population-grad",
+              "How long expected gradients are where those of the rows are short ('dpdist figures exp-nc-first')",
+              ("nc-dp-pgd",), library="dpdist.figures.bounds.BOUNDS"),
     # what errors are compared with
     OtherName("mixture-packing-lb", "What no private method can do better",
               library="dpdist.privacy.audit.lower_bounds.lower_bound"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpdist import Dataset, Ledger, Minimizer
-from dpdist.central import ClipNorm, GradientDescent, Sample, TrustRegion
+from dpdist.central import ClipNorm, GradientDescent, SaddleEscape, Sample, TrustRegion
 from dpdist.constraints import ElasticNet, GemanMcClure, L2Ball, Quartic
 from dpdist.engine.coordinator import Coordinator
 from dpdist.errors import BudgetError, MissingBound
@@ -107,6 +107,56 @@ def test_a_saddle_is_not_certified():
 def test_what_is_refused_before_a_row_is_read(solver, options, error, match):
     with pytest.raises(error, match=match):
         Minimizer(**{"loss": "sigmoid", "solver": solver, **PLAIN, **options}).fit(np.zeros((500, 3)), np.ones(500))
+
+
+def test_by_itself_a_smooth_penalty_takes_hessians_where_they_show_curvature():
+    """Where their noise is larger, descent; nothing public bounds how badly conditioned such a problem is."""
+    enough, few = (Minimizer("logistic", GemanMcClure(1e-3), **PLAIN)._method_for(n, 8) for n in (20_000, 1000))
+    assert enough.name == "trust-region" and "badly conditioned" in enough.reason
+    assert few.name == "gradient" and "penalty is smooth" in few.reason
+    edge = enough.curved.noise[1] * math.sqrt(2 * 8)
+    assert edge <= Logistic().curvature_bound / 8 < 20 * edge
+    for options in ({"rows": "sample"}, {"loss": "sigmoid"}, {"gradient": ClipNorm(0.1), "loss": "biweight"}):
+        other = Minimizer(**{"loss": "logistic", "penalty": GemanMcClure(1e-3), **PLAIN, **options})
+        assert other._method_for(20_000, 8).name == "gradient"
+
+
+@pytest.mark.parametrize("law", ["correlated", "zero or one"])
+def test_what_is_taken_by_itself_is_better_than_descent(law):
+    rng = np.random.default_rng(7)
+    n, d = 20_000, 8
+    if law == "correlated":
+        mixing = np.linalg.cholesky(0.8 ** np.abs(np.subtract.outer(range(d), range(d))))
+        X, row_norm = rng.normal(size=(n, d)) @ mixing.T, math.sqrt(d)
+    else:
+        X, row_norm = (rng.random((n, d)) < np.linspace(0.02, 0.95, d)).astype(float), math.sqrt(d / 2)
+    y = np.where(rng.random(n) < 1 / (1 + np.exp(-3 * X @ rng.normal(size=d) / row_norm)), 1, -1)
+    options, found = {**COMMON, "row_norm": row_norm, "penalty": GemanMcClure(1e-3)}, []
+    for solver in ("auto", "gradient"):
+        model = Minimizer("logistic", solver=solver, **options).fit(X, y)
+        found.append(np.logaddexp(0, -y * model._linear_predictor(X)).mean() + GemanMcClure(1e-3).value(model.coef_))
+    share = np.mean(y == 1)
+    assert found[0] < found[1] - 0.01 and found[0] < -share * np.log(share) - (1 - share) * np.log(1 - share)
+
+
+@pytest.mark.parametrize("solver", [TrustRegion, SaddleEscape, GradientDescent], ids=lambda kind: kind.__name__)
+def test_a_plan_says_what_can_be_certified(solver):
+    certify = {"certify": "local-minimum"} if solver is GradientDescent else {}
+    options = {**PLAIN, "constraint": L2Ball(3.0)}
+    asked = Minimizer("sigmoid", solver=solver(10, curvature_target=1e-3, **certify), **options)
+    curved = asked._method_for(20_000, 4).curved
+    told = f"up to gradients of length {curved.accuracy:.2g} and a negative curvature of {curved.curvature:.2g}"
+    assert told in str(asked.outlook(20_000, 4))
+    X, y = np.random.default_rng(0).normal(size=(2000, 4)) / 2, np.where(np.arange(2000) % 3, 1, -1)
+    with pytest.warns(UserWarning, match="curvature_target=0.001 is out of reach"):
+        asked.fit(X, y)
+    assert asked.certified_ is False
+    assert not Minimizer("sigmoid", solver=solver(10, **certify), **options)._method_for(2000, 4).warnings()
+
+
+def test_a_loss_without_a_third_derivative_certifies_nothing():
+    plan = Minimizer(NegativeSquare(), solver=TrustRegion(10), **{**SADDLE, "penalty": None}).outlook(2000, 4)
+    assert "no bound of the third derivative is known" in str(plan)
 
 
 def test_words_for_certificates_are_checked():
