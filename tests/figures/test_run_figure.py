@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 
-from dpdist import LogisticRegression
-from dpdist.central import SVRG, GradientDescent
+from dpdist import LogisticRegression, MetricLearner
+from dpdist.central import SVRG, GradientDescent, MetricGradient
 from dpdist.errors import DataError
 from dpdist.estimators.outlook import nobody_asks
 from dpdist.figures import run_figure as figures
@@ -291,6 +291,15 @@ def test_errors_along_a_run_end_with_the_model():
     points = along(sampled.fit(rows["X"], rows["y"]))
     step = np.abs(sampled.history_[-1] - sampled.history_[-2]).max()
     assert np.abs(points[-2][2].coef_ - sampled.coef_).max() < step
+
+
+def test_a_model_without_coefficients_has_its_end_only():
+    rng = np.random.default_rng(0)
+    model = MetricLearner(
+        MetricGradient(n_rounds=3, block_rows=10), classes=[0, 1], row_norm=1.0, epsilon=1.0, delta=1e-5, random_state=0,
+        cluster="threads",
+    ).fit(rng.normal(size=(100, 3)), rng.integers(2, size=100))  # fmt: skip
+    assert len(model.history_) == 3 and [point[2] for point in along(model)] == [model]
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Huber(0.5)])
