@@ -295,10 +295,9 @@ def test_errors_along_a_run_end_with_the_model():
 
 def test_a_model_without_coefficients_has_its_end_only():
     rng = np.random.default_rng(0)
-    model = MetricLearner(
-        MetricGradient(n_rounds=3, block_rows=10), classes=[0, 1], row_norm=1.0, epsilon=1.0, delta=1e-5, random_state=0,
-        cluster="threads",
-    ).fit(rng.normal(size=(100, 3)), rng.integers(2, size=100))  # fmt: skip
+    solver, X, y = MetricGradient(n_rounds=3, block_rows=10), rng.normal(size=(100, 3)), rng.integers(2, size=100)
+    options = {"row_norm": 1.0, "epsilon": 1.0, "delta": 1e-5, "random_state": 0, "cluster": "threads"}
+    model = MetricLearner(solver, classes=[0, 1], **options).fit(X, y)
     assert len(model.history_) == 3 and [point[2] for point in along(model)] == [model]
 
 
