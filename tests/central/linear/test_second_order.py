@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import multiprocessing
+import os
 
 import numpy as np
 import pytest
@@ -10,9 +13,9 @@ import pytest
 from dpdist import Dataset, Ledger, Minimizer
 from dpdist.central import ClipNorm, GradientDescent, SaddleEscape, Sample, TrustRegion
 from dpdist.constraints import ElasticNet, GemanMcClure, L2Ball, Quartic
-from dpdist.engine.coordinator import Coordinator
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.losses import Biweight, Logistic, NegativeSquare, Sigmoid
+from dpdist.method import Oracle
 from dpdist.problems.catalog import PROBLEMS
 
 COMMON = {"epsilon": 1.0, "delta": 1e-6, "row_norm": 1.0, "cluster": "threads", "random_state": 0}
@@ -168,28 +171,64 @@ def test_words_for_certificates_are_checked():
         TrustRegion(curvature_target=-1.0)
 
 
-def test_a_run_that_stops_between_gradient_and_hessian_goes_on(tmp_path, monkeypatch):
-    """What was released before is read again, and the end is that of a run that was not stopped."""
+STOPS = {
+    "trust region": (TrustRegion(4), {}),
+    "descent": (GradientDescent(6, certify="local-minimum"), {}),
+    "saddle escape": (SaddleEscape(6, n_hessians=3), {"constraint": L2Ball(2.0)}),
+}
+
+
+def fit_until_killed(folder, name, here):
+    """In a process of its own: sends what is released, and dies between a gradient and the Hessian after it."""
+    ask, asked = Oracle.ask, []
+
+    def dying(self, line, *rest):
+        if line == "hessian" and asked.count("gradient") >= 2:
+            os.kill(os.getpid(), 9)
+        asked.append(line)
+        value = ask(self, line, *rest)
+        here.send((line, value))
+        return value
+
+    Oracle.ask = dying
+    stopped_fit(folder, name)
+
+
+def stopped_fit(folder, name):
+    ledger, (solver, more) = Ledger(folder / "ledger.sqlite"), STOPS[name]
+    options = {**PLAIN, **more, "random_state": None, "ledger": ledger, "run_id": name}
+    data = Dataset.open(folder / "rows.zarr")
+    model = Minimizer("sigmoid", solver=solver, **options).fit(data)
+    charges = len(ledger.history(data.id))
+    ledger.close()
+    return model, charges
+
+
+@pytest.mark.parametrize(
+    "name", ["trust region", *(pytest.param(name, marks=pytest.mark.slow) for name in list(STOPS)[1:])]
+)
+def test_a_run_that_is_killed_between_gradient_and_hessian_goes_on(name, tmp_path):
+    """What was released before is read again under the same charge, and a second resumption draws nothing."""
     X, y = np.random.default_rng(0).normal(size=(400, 3)) / 3, np.where(np.arange(400) % 3, 1, -1)
-    data, ledger = Dataset.from_arrays(X=X, y=y), Ledger(tmp_path / "ledger.db")
-    options = {**PLAIN, "ledger": ledger, "solver": TrustRegion(4)}
-    options.pop("random_state")
-    release, seen = Coordinator.release, []
-
-    def stops(self, query, item, state=None, rows=None):
-        if len(seen) == 3:  # the second round has its gradient, and no Hessian
-            raise KeyboardInterrupt
-        seen.append(release(self, query, item, state, rows))
-        return seen[-1]
-
-    monkeypatch.setattr(Coordinator, "release", stops)
-    with pytest.raises(KeyboardInterrupt):
-        Minimizer("sigmoid", run_id="one", **options).fit(data)
-    monkeypatch.setattr(Coordinator, "release", release)
-    model = Minimizer("sigmoid", run_id="one", **options).fit(data)
-    again = Minimizer("sigmoid", run_id="one", **options).fit(data)
-    assert all(np.array_equal(a, b.value) for a, b in zip(seen, model.releases_, strict=False))
-    assert np.array_equal(model.coef_, again.coef_) and len(model.releases_) == 8
+    Dataset.from_arrays(tmp_path / "rows.zarr", X=X, y=y)
+    processes = multiprocessing.get_context("forkserver")
+    here, there = processes.Pipe(duplex=False)
+    life = processes.Process(target=fit_until_killed, args=(tmp_path, name, there))
+    life.start()
+    there.close()
+    sent = []
+    with contextlib.suppress(EOFError):
+        while True:
+            sent.append(here.recv())
+    life.join()
+    assert life.exitcode == -9 and sent[-1][0] == "gradient" and [line for line, _ in sent].count("gradient") >= 2
+    model, charges = stopped_fit(tmp_path, name)
+    again, same = stopped_fit(tmp_path, name)
+    assert charges == same == 1
+    for (line, value), release in zip(sent, model.releases_, strict=False):
+        assert release.name == line and np.array_equal(release.value, value)
+    assert len(model.releases_) > len(sent) and np.array_equal(model.coef_, again.coef_)
+    assert [r.name for r in model.releases_].count("hessian") >= 1
 
 
 @pytest.mark.parametrize("law", ["correlated", "scaled", "zero or one"])
