@@ -83,8 +83,8 @@ def kind(metric: str, generated: Generated, model: Any) -> str:
 def along(model: Any) -> list[tuple[float, int, Any]]:
     """Passes, rounds and a model for some of the released iterates, evenly spaced; the last one is the model itself.
 
-    Methods without a history or coefficients, or whose releases cannot be matched to it, have the last one only. Needs a
-    model without intercept and with one binary problem.
+    Methods without a history or coefficients, or whose releases cannot be matched to it, have the last one only. Needs
+    a model without intercept and with one binary problem.
     """
     names = [release.name for release in model.releases_]
     end = passes(model.plan_, names), int(getattr(model, "n_iter_", len(names))), model
