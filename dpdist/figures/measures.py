@@ -83,8 +83,8 @@ def kind(metric: str, generated: Generated, model: Any) -> str:
 def along(model: Any) -> list[tuple[float, int, Any]]:
     """Passes, rounds and a model for some of the released iterates, evenly spaced; the last one is the model itself.
 
-    Methods without a history, or whose releases cannot be matched to it, have the last one only. Needs a model without
-    intercept and with one binary problem.
+    Methods without a history or coefficients, or whose releases cannot be matched to it, have the last one only. Needs
+    a model without intercept and with one binary problem.
     """
     names = [release.name for release in model.releases_]
     end = passes(model.plan_, names), int(getattr(model, "n_iter_", len(names))), model
@@ -92,7 +92,7 @@ def along(model: Any) -> list[tuple[float, int, Any]]:
     counts = Counter(names)
     asked = [name for name in counts if counts[name] == len(history)]
     name = next((usual for usual in ("gradient", "snapshot") if usual in asked), asked[-1] if asked else None)
-    if name is None or any(w.size != np.size(model.coef_) for w in history):
+    if name is None or any(w.size != np.size(getattr(model, "coef_", ())) for w in history):
         return [end]
     before = [index for index, each in enumerate(names) if each == name]
     chosen = np.unique(np.linspace(0, len(history) - 1, min(len(history), MOST_POINTS)).round().astype(int))

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 
-from dpdist import LogisticRegression
-from dpdist.central import SVRG, GradientDescent
+from dpdist import LogisticRegression, MetricLearner
+from dpdist.central import SVRG, GradientDescent, MetricGradient
 from dpdist.errors import DataError
 from dpdist.estimators.outlook import nobody_asks
 from dpdist.figures import run_figure as figures
@@ -47,6 +47,8 @@ SOURCES = {
     "exp-ht-l0-logistic": "seed 003, section 5.2, Algorithm 5",
     "exp-ht-mean": "seed 003, section 5.2, Algorithm 5 and Theorem 9",
     "exp-ht-hard": "seed 003, section 5.2, Theorem 9",
+    "exp-pair-auc": "seed 000, section 3.3.5",
+    "exp-pair-metric": "seed 000, section 3.3.5",
     "exp-nldp": "seed 004, Algorithms 1 and 3",
     "exp-nc-first": "seed 000, section 4.1.5",
     "exp-nc-sosp": "seed 000, section 4.3.3; Theorem 4.2.4",
@@ -289,6 +291,14 @@ def test_errors_along_a_run_end_with_the_model():
     points = along(sampled.fit(rows["X"], rows["y"]))
     step = np.abs(sampled.history_[-1] - sampled.history_[-2]).max()
     assert np.abs(points[-2][2].coef_ - sampled.coef_).max() < step
+
+
+def test_a_model_without_coefficients_has_its_end_only():
+    rng = np.random.default_rng(0)
+    solver, X, y = MetricGradient(n_rounds=3, block_rows=10), rng.normal(size=(100, 3)), rng.integers(2, size=100)
+    options = {"row_norm": 1.0, "epsilon": 1.0, "delta": 1e-5, "random_state": 0, "cluster": "threads"}
+    model = MetricLearner(solver, classes=[0, 1], **options).fit(X, y)
+    assert len(model.history_) == 3 and [point[2] for point in along(model)] == [model]
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Huber(0.5)])

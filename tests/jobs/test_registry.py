@@ -98,7 +98,7 @@ ladp-rr mv-private ds-em exp-crowd ds-private ds-init ds-auto ds-multiclass ds-f
 dp-gem-clip dp-gem-full dp-gem-split dp-spectral-init dp-em dp-gem-precond dp-em-suffstat dp-em-kgmm ldp-gem
 pair-dpgd pair-metric-dpgd pair-noisy-ogd pair-outpert pair-pgd-matrix
 off-pair-c off-pair-strc on-pair-c on-pair-strc fb-on-pair-c fb-on-pair-strc buf-fifo buf-reservoir buf-rsx pair-giga
-pair-online-to-batch pair-loss-auc pair-loss-metric pair-grad-cheb pair-grad-blocks
+exp-pair-auc exp-pair-metric pair-online-to-batch pair-loss-auc pair-loss-metric pair-grad-cheb pair-grad-blocks
 mixture-packing-lb exp-5.5 exp-5.6 exp-5.7 exp-5.8 exp-5.9 exp-5.10 exp-nldp exp-scaling
 """
 """What the literature on these methods calls them, their parts and their experiments."""
