@@ -21,6 +21,7 @@ from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 from dpdist.data.dataset_schema import ArraySpec
 from dpdist.data.integrity import chunk_problem
+from dpdist.data.plain_chunks import Empty, PlainChunks, Seen
 from dpdist.data.stores import from_store
 from dpdist.data.texts import counted
 from dpdist.errors import DataError
@@ -78,6 +79,13 @@ class Source(ABC):
     def verify(self, start: int, stop: int) -> np.ndarray:
         """Read rows ``start:stop`` with every check that the storage allows; `DataError` if they are damaged."""
         return self._guarded(self._verify, start, stop)
+
+    def as_stored(self, start: int, stop: int, empty: Empty, seen: Seen) -> tuple[np.ndarray, int] | None:
+        """Rows ``start:stop`` as they stand on the disk, unchecked, and the number that ``seen`` gives them.
+
+        For whoever has verified them and compares them with what they were. None where only `read` can have them.
+        """
+        return None
 
     def _guarded(self, reader: Callable[[int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
         if not 0 <= start < stop <= self.spec.n_rows:
@@ -196,6 +204,7 @@ class ZarrSource(Source):
         self._grid = shards or chunks
         row_bytes = self.spec.row_bytes
         read_by_shard = shards is not None and shards[0] * row_bytes <= MAX_SHARD_BYTES
+        self._plain = PlainChunks.of(array)
         self._unit_rows = int(self._grid[0] if read_by_shard else chunks[0])
         if min(self._unit_rows, self.spec.n_rows) * row_bytes > MAX_CHUNK_BYTES:
             raise DataError(
@@ -226,6 +235,9 @@ class ZarrSource(Source):
             rows = np.asarray(self.array[start:stop])
             checked.result()
         return rows
+
+    def as_stored(self, start: int, stop: int, empty: Empty, seen: Seen) -> tuple[np.ndarray, int] | None:
+        return None if self._plain is None else self._plain.read(start, stop, empty, seen)
 
     def _verify(self, start: int, stop: int) -> np.ndarray:
         self._check_chunks(start, stop, lengths=True)

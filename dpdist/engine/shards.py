@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.data import ArraySpec
+from dpdist.data.plain_chunks import Buffers
+from dpdist.data.sources import Source
 from dpdist.engine.query import Block, Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.unchanged import Unchanged
@@ -114,6 +116,7 @@ class Shard:
     sources: Mapping[str, Sequence[Any]]
     blocks: list[tuple[int, Block]] = field(default_factory=list, repr=False)
     unchanged: Unchanged = field(default_factory=Unchanged, repr=False)
+    buffers: Buffers = field(default_factory=Buffers, repr=False)
     early: NDArray[Any] | None = field(default=None, repr=False)
     n_ahead: int = field(init=False)
 
@@ -174,13 +177,26 @@ class Shard:
         start, stop = self.plan.ranges[i]
         columns = {name: self.sources[name][i] for name in self.plan.prepare}
         sent = {name for name, column in columns.items() if isinstance(column, np.ndarray)}
-        rows = {name: c if name in sent else getattr(c, how)(start, stop) for name, c in columns.items()}
+        rows = {name: c if name in sent else self._rows(name, c, how, start, stop) for name, c in columns.items()}
         with np.errstate(all="ignore"):  # of its own: a thread starts without that of its maker
-            block = {name: prepare(rows[name]) for name, prepare in self.plan.prepare.items()}
-        if not self.plan.resident:
-            for name in block.keys() - sent:
-                self.unchanged.check(name, start, stop, block[name], columns[name].location(start, stop))
-        return block
+            return {name: prepare(rows[name]) for name, prepare in self.plan.prepare.items()}
+
+    def _rows(self, name: str, source: Source, how: Literal["read", "verify"], start: int, stop: int) -> NDArray[Any]:
+        """Rows of a source; those of a stream are compared with what they were."""
+        if self.plan.resident:
+            return source.verify(start, stop)
+        place = source.location(start, stop)
+        if how == "read" and (stored := source.as_stored(start, stop, self.buffers.empty, self.unchanged.number)):
+            rows, number = stored
+            try:
+                self.unchanged.compare(name, start, stop, number, place)
+            except DataError:
+                source.verify(start, stop)  # says what is wrong with damaged ones
+                raise
+            return rows
+        rows = source.verify(start, stop) if how == "verify" else source.read(start, stop)
+        self.unchanged.check(name, start, stop, rows, place)
+        return rows
 
 
 def load_shard(plan: ShardPlan, sources: Mapping[str, Sequence[Any]]) -> Shard | Failure:

@@ -30,7 +30,14 @@ class Unchanged:
 
     def check(self, name: str, start: int, stop: int, rows: NDArray[Any], place: str) -> None:
         """Remember these rows (``place`` in words), or raise `DataError` if they are not those that are remembered."""
-        found = fingerprint(rows, self._key)
+        self.compare(name, start, stop, fingerprint(rows, self._key), place)
+
+    def number(self, part: NDArray[Any], before: int, more: bool) -> int:
+        """What stands for bytes that come in parts (`fingerprint`), to be compared when the last one is there."""
+        return fingerprint(part, self._key, before, more)
+
+    def compare(self, name: str, start: int, stop: int, found: int, place: str) -> None:
+        """`check` for rows whose number is known."""
         if self._known.setdefault((name, start, stop), found) != found:
             raise DataError(
                 f"{place} have changed since this run first read them: something writes to "

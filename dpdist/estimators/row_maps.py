@@ -47,11 +47,11 @@ class ClassCodes:
 
     def __call__(self, rows: NDArray[Any]) -> NDArray[np.float64]:
         rows = rows.reshape(len(rows))
-        codes = np.full(len(rows), np.nan)
         numbers = (-1.0, 1.0) if len(self.classes) == 2 else range(len(self.classes))
-        for label, number in zip(self.classes, numbers, strict=True):
-            codes = np.where(rows == label, number, codes)
-        return codes
+        which = np.zeros(len(rows), np.min_scalar_type(len(self.classes)))  # 0: none of them
+        for i, label in enumerate(self.classes, 1):
+            np.maximum(which, np.multiply(rows == label, i, dtype=which.dtype), out=which)
+        return np.array([np.nan, *numbers]).take(which)
 
     def check_dtype(self, stored: str) -> None:
         """Refuse labels of another kind than the declared ones: every row would be null."""

@@ -46,7 +46,8 @@ from dpdist.losses import Loss
 MAX_ROWS = 2**31  # int64 holds the totals of fewer rows of at most 2**32 units
 BLOCK_BYTES = 9600  # of rows in a block: two thirds of the first-level cache are left for what is fetched ahead
 _LINE = 16  # numbers in two lines of the caches
-AHEAD = 3  # blocks between the rows at hand and those that are fetched into the second-level cache
+LEAST_ROWS = 4  # of a block, whose margins are formed side by side
+AHEAD_BYTES = 2**14  # between the rows at hand and those that are asked for; of wide rows up to twice as much
 
 
 class Rows(NamedTuple):
@@ -59,6 +60,7 @@ class Rows(NamedTuple):
     gather: bool  # whether only the chosen rows count
     n: int
     block: int
+    ahead: int  # numbers of X between what is computed with and what is asked for
     address: int  # of the derivative of a block
     params: NDArray[np.float64]
     real_labels: bool
@@ -79,7 +81,6 @@ def each_block(rows, step, terms, flush, most, result):  # type: ignore[no-untyp
     # the caller holds all arrays, so there is no need to count references for every block
     rows, terms, result = borrow(rows), borrow(terms), borrow(result)
     pending = 0
-    ahead = 0 if rows.gather else AHEAD * rows.block * rows.X.shape[1]
     for start in range(0, rows.n, rows.block):
         n = min(rows.block, rows.n - start)
         if rows.gather:
@@ -92,7 +93,7 @@ def each_block(rows, step, terms, flush, most, result):  # type: ignore[no-untyp
             flush(rows.totals, result)
             pending = 0
         pending += n
-        step(rows, start, n, ahead, terms, result)
+        step(rows, start, n, rows.ahead, terms, result)
     flush(rows.totals, result)
 
 
@@ -218,7 +219,9 @@ def rows_of(
     if max(n, len(X)) >= MAX_ROWS:
         raise DataError(f"a call takes fewer than 2**31 rows, got {len(X)}; split the rows")
     address = loss.second_block_address() if second else loss.block_address()
-    block = min(256, max(8, BLOCK_BYTES // (d * X.itemsize) // 8 * 8)) if address else MOST_ROWS
+    row_bytes = d * X.itemsize
+    block = min(256, max(LEAST_ROWS, BLOCK_BYTES // row_bytes // 8 * 8)) if address else MOST_ROWS
+    ahead = 0 if gather else min(max(AHEAD_BYTES, LEAST_ROWS * row_bytes), 2 * AHEAD_BYTES) // X.itemsize
     block, width, failures = min(block, most), padded_size(d), list[BaseException]()
     weights, totals, z, places, work = scratch(width, width, d, block, WORK_SIZE)
     if not address:
@@ -226,9 +229,9 @@ def rows_of(
         called = _BLOCK(lambda u, y, params, out, n: _differentiate_in_numpy(function, work, n, failures))
         address = ctypes.cast(called, ctypes.c_void_p).value or 0
     yield Rows(
-        _writable(X), _writable(y), padded(w, d, intercept, "w", weights), _writable(index), gather, n, block, address,
-        loss.params, loss.labels == "real", row_norm * (1 - kappa(d + 1)), intercept, work, places.view(np.int64), z,
-        totals,
+        _writable(X), _writable(y), padded(w, d, intercept, "w", weights), _writable(index), gather, n, block, ahead,
+        address, loss.params, loss.labels == "real", row_norm * (1 - kappa(d + 1)), intercept, work,
+        places.view(np.int64), z, totals,
     )  # fmt: skip
     if failures:
         raise failures[0]

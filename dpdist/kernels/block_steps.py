@@ -20,6 +20,8 @@ intrinsic: Any = extending.intrinsic  # declared with the arguments of the gener
 
 LANES = 8  # a fixed order of addition: lane j % 8, then a fixed tree; wide enough for every current vector unit
 WIDE = 8  # vectors that are kept in registers
+TOGETHER = 4  # wide rows whose sums are formed side by side, so that none waits for the one addition before it
+AT_ONCE = 4  # vectors of them in a turn of the loop
 NORM2_LOW, NORM2_HIGH = 2.0**-400, 2.0**400  # squared norms that need no scaling
 MOST_ROWS = 4096  # of a block
 # The scratch of a block: six vectors at fixed distances (so that compilers see that they do not overlap; not a power
@@ -56,11 +58,18 @@ def _call(builder: Any, name: str, *operands: Any) -> Any:
 
 
 def _prefetch(builder: Any, base: Any, index: Any) -> None:
-    """Ask for the cache line of ``base[index]`` in the second-level cache; an address past the end does no harm."""
+    """Ask for the cache line of ``base[index]`` in the first-level cache; an address past the end does no harm."""
     kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, _i32, _i32, _i32])  # one for rows of either type
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
     where = builder.bitcast(builder.gep(base, [index]), cgutils.voidptr_t)
-    builder.call(function, [where, _i32(0), _i32(2), _i32(1)])
+    builder.call(function, [where, _i32(0), _i32(3), _i32(1)])
+
+
+def _prefetch_half(builder: Any, base: Any, index: Any, i: int, half: int) -> None:
+    """Of the cache lines that vectors 0, 1, ... begin with, ask for every second one: two steps ask for all of them."""
+    vectors = 1 if base.type.pointee == _f64 else 2  # of a line
+    if i % vectors == 0 and i // vectors % 2 == half:
+        _prefetch(builder, base, builder.add(index, _i64(i * LANES)))
 
 
 def _splat(builder: Any, scalar: Any) -> Any:
@@ -140,8 +149,7 @@ def dots_and_norms2(typingctx: Any, X: Any, rows: Any, n: Any, w: Any, work: Any
                 base, sums = base_of(k), (zero, zero)
                 for i, weight in enumerate(loaded):
                     x = _load(builder, base, _i64(i * LANES), mask if i == len(loaded) - 1 else None)
-                    if i % 2 == 0:  # the other half is asked for while the rows are accumulated
-                        _prefetch(builder, base, builder.add(args[5], _i64(i * LANES)))
+                    _prefetch_half(builder, base, args[5], i, 0)  # the others while the rows are accumulated
                     sums = add(sums, x, weight)
                 return sums
 
@@ -152,21 +160,39 @@ def dots_and_norms2(typingctx: Any, X: Any, rows: Any, n: Any, w: Any, work: Any
                 finish(k, short_row(k))
         with builder.if_then(builder.icmp_signed(">", d, _i64(WIDE * LANES))):
             whole = builder.and_(builder.sub(d, _i64(1)), _i64(-LANES))
+            turns = builder.and_(whole, _i64(-AT_ONCE * LANES))
             tail = _tail_mask(builder, builder.sub(d, whole))
-            slots = [cgutils.alloca_once(builder, _vec) for _ in range(2)]
-            with cgutils.for_range(builder, args[2]) as loop:
-                base = base_of(loop.index)
-                for slot in slots:
-                    builder.store(zero, slot)
 
-                def step(j: Any, mask: Any = None) -> tuple[Any, Any]:
-                    sums = (builder.load(slots[0]), builder.load(slots[1]))
-                    return add(sums, _load(builder, base, j, mask), _load(builder, weights.data, j))
+            def wide_rows(k: Any, n_rows: int) -> None:
+                bases = [base_of(builder.add(k, _i64(i))) for i in range(n_rows)]
+                slots = _slots(builder, 2 * n_rows)
 
-                with cgutils.for_range_slice(builder, _i64(0), whole, _i64(LANES), _i64) as (j, _):
-                    for value, slot in zip(step(j), slots, strict=True):
-                        builder.store(value, slot)
-                finish(loop.index, step(whole, tail))
+                def step(j: Any, mask: Any = None) -> None:
+                    weight = _load(builder, weights.data, j)
+                    for base, dot, norm2 in zip(bases, slots[::2], slots[1::2], strict=True):
+                        sums = add((builder.load(dot), builder.load(norm2)), _load(builder, base, j, mask), weight)
+                        for value, slot in zip(sums, (dot, norm2), strict=True):
+                            builder.store(value, slot)
+
+                with cgutils.for_range_slice(builder, _i64(0), turns, _i64(AT_ONCE * LANES), _i64) as (j, _):
+                    for i in range(AT_ONCE):
+                        for base in bases:
+                            _prefetch_half(builder, base, builder.add(args[5], j), i, 0)
+                        step(builder.add(j, _i64(i * LANES)))
+                with cgutils.for_range_slice(builder, turns, whole, _i64(LANES), _i64) as (j, _):
+                    step(j)
+                step(whole, tail)
+                sums = [builder.load(slot) for slot in slots]
+                folded = _fold(builder, [*sums, *[zero] * (LANES - len(sums))])
+                for lane in range(len(sums)):
+                    place = builder.add(k, _i64((MARGIN, NORM2)[lane % 2] + lane // 2))
+                    builder.store(builder.extract_element(folded, _i32(lane)), builder.gep(work.data, [place]))
+
+            together = builder.and_(args[2], _i64(-TOGETHER))
+            with cgutils.for_range_slice(builder, _i64(0), together, _i64(TOGETHER), _i64) as (k, _):
+                wide_rows(k, TOGETHER)
+            with cgutils.for_range_slice(builder, together, args[2], _i64(1), _i64) as (k, _):
+                wide_rows(k, 1)
         return context.get_dummy_value()
 
     return types.void(X, rows, n, w, work, ahead), codegen
@@ -193,8 +219,7 @@ def add_truncated(typingctx: Any, totals: Any, X: Any, rows: Any, work: Any, n: 
                 scale = _splat(builder, builder.load(where))
                 for i, slot in enumerate(slots):
                     x = _load(builder, base, _i64(i * LANES), mask if i == n_vectors - 1 else None)
-                    if i % 2 == 1:
-                        _prefetch(builder, base, builder.add(args[5], _i64(i * LANES)))
+                    _prefetch_half(builder, base, args[5], i, 1)
                     units = _call(builder, "trunc", builder.fmul(scale, x))
                     builder.store(builder.fadd(builder.load(slot), units), slot)
             for i, slot in enumerate(slots):  # totals are padded to a multiple of eight

@@ -72,10 +72,12 @@ class Key:
         return cls(np.frombuffer(secret, dtype=np.uint64))
 
 
-def fingerprint(rows: NDArray[Any], key: Key) -> int:
+def fingerprint(rows: NDArray[Any], key: Key, number: int = 1, more: bool = False) -> int:
     """The number of an array's values, bit by bit: -0 is not 0, and NaNs of other payloads are others.
 
-    The arrays that are compared must have one dtype and one shape.
+    The arrays that are compared must have one dtype and one shape. Bytes that come in parts, of which all but the last
+    one fill whole pieces of 8 KiB, have the number of the whole: each goes on from the ``number`` of those before it,
+    and knows whether there are ``more``.
 
     Examples
     --------
@@ -83,6 +85,8 @@ def fingerprint(rows: NDArray[Any], key: Key) -> int:
     >>> rows = np.arange(5000.0)
     >>> fingerprint(rows, key) == fingerprint(rows.copy(), key), fingerprint(rows, key) == fingerprint(-rows, key)
     (True, False)
+    >>> fingerprint(rows[1024:], key, fingerprint(rows[:1024], key, more=True)) == fingerprint(rows, key)
+    True
     """
     point = key.words[PIECE] % _P
     low, high = key.words[:PIECE] & _HALF, key.words[:PIECE] >> np.uint64(32)
@@ -90,8 +94,8 @@ def fingerprint(rows: NDArray[Any], key: Key) -> int:
     whole = len(data) // 8 * 8
     rest = np.zeros(8, np.uint8)
     rest[: len(data) - whole] = data[whole:]
-    number = np.uint64(_add(data[:whole].view(np.uint64), low, high, point, np.uint64(1)))
-    return int(_add(rest.view(np.uint64), low, high, point, number))
+    number = _add(data[:whole].view(np.uint64), low, high, point, np.uint64(number))
+    return number if more else int(_add(rest.view(np.uint64), low, high, point, np.uint64(number)))
 
 
 def _bytes_of(rows: NDArray[Any]) -> NDArray[np.uint8]:

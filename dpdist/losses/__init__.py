@@ -1,9 +1,11 @@
 """Losses of a linear predictor: one small frozen object each, with the constants that privacy and steps rest on.
 
-What a loss is: `dpdist.losses.loss`. Those there are: `dpdist.losses.convex`, `dpdist.losses.nonconvex`.
+What a loss is: `dpdist.losses.loss`. Those there are: `dpdist.losses.convex`, `dpdist.losses.nonconvex`, and, with
+weights of classes, `dpdist.losses.class_weights`.
 """
 
-from dpdist.losses.convex import Huber, Logistic, SmoothedHinge, Squared
+from dpdist.losses.class_weights import WeightedHinge, WeightedLogistic
+from dpdist.losses.convex import Huber, Logistic, ResidualSquares, SmoothedHinge, Squared
 from dpdist.losses.loss import LARGEST_EXPONENT, Block, Loss
 from dpdist.losses.nonconvex import Biweight, Cauchy, NegativeSquare, Sigmoid, SquaredProbability, Welsch
 
@@ -28,5 +30,6 @@ def by_name(name: str) -> Loss:
 
 __all__ = [
     "LARGEST_EXPONENT", "LOSSES", "Biweight", "Block", "Cauchy", "Huber", "Logistic", "Loss", "NegativeSquare",
-    "Sigmoid", "SmoothedHinge", "Squared", "SquaredProbability", "Welsch", "by_name",
+    "ResidualSquares", "Sigmoid", "SmoothedHinge", "Squared", "SquaredProbability", "WeightedHinge",
+    "WeightedLogistic", "Welsch", "by_name",
 ]  # fmt: skip

@@ -79,6 +79,41 @@ def test_a_chunk_that_changes_between_rounds_ends_a_streamed_run(array, place, s
     assert stored == 2 and len(record.releases) == 3, "what was announced is on file; no value of the changed rows is"
 
 
+def spoil(place: Path) -> None:
+    chunk = place / "X" / "c" / "3" / "0"
+    data = bytearray(chunk.read_bytes())
+    data[100] ^= 1
+    chunk.write_bytes(data)
+
+
+def shorten(place: Path) -> None:
+    chunk = place / "X" / "c" / "3" / "0"
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+
+
+def remove(place: Path) -> None:
+    (place / "X" / "c" / "3" / "0").unlink()
+
+
+@pytest.mark.parametrize("damage", [spoil, shorten, remove])
+def test_a_chunk_that_is_damaged_between_rounds_is_called_damaged(damage, place, streamed, tmp_path):
+    with pytest.raises(DataError, match="array 'X', rows 600:800 are damaged"):
+        rounds(place, Ledger(tmp_path / "l.sqlite"), {2: damage}, cluster="threads")
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_stream_releases_what_rows_in_memory_release(compression, monkeypatch, tmp_path):
+    """Whether chunks are read as they stand, decoded or kept: the same integers, so the same seeded releases."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(N, D)), rng.integers(0, 2, N)
+    place = tmp_path / "rows.zarr"
+    Dataset.from_arrays(place, X=X, y=y, partition_rows=ROWS, dataset_id="survey", compression=compression)
+    monkeypatch.setitem(ARRAYS, "y", ClassCodes((0, 1)))
+    kept = rounds(place, Ledger(tmp_path / "a.sqlite"), {}, cluster="threads", random_state=1)
+    monkeypatch.setattr(engine, "RESIDENT_SHARE", 0.0)
+    assert rounds(place, Ledger(tmp_path / "b.sqlite"), {}, cluster="threads", random_state=1) == kept
+
+
 def test_the_run_goes_on_when_the_rows_are_restored(place, streamed, tmp_path):
     before = zarr.open_group(place, mode="r")["X"][617, 1]
     expected = rounds(place, Ledger(tmp_path / "a.sqlite"), {}, cluster="threads", random_state=1)

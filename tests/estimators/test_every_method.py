@@ -13,7 +13,7 @@ from dpdist.jobs.planning import checked
 from dpdist.jobs.registry import ESTIMATORS, METHODS, estimator_class
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
-MOST_PARAMETERS = 20
+MOST_PARAMETERS = 21  # of two classes: those of `Minimizer`, of a penalty, classes and their weights
 """Of the signature of an estimator: `LogisticRegression`, all of whose parameters several methods share."""
 FOLLOW_FROM_RELEASES = {name: {"difference"} for name in ("dp-svrg", "dp-svrgpp", "dp-katyusha")}
 FOLLOW_FROM_RELEASES["dp-adassp"] = {"gradient"}

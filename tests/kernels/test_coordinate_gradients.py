@@ -334,11 +334,16 @@ def test_refuses_what_cannot_be_a_public_bound():
 OTHER_MACHINE = """
 import numpy as np
 from dpdist.kernels.coordinate_gradients import coordinate_gradient
+from dpdist.kernels.gradients import glm_gradient
 from dpdist.kernels.truncation import SmoothTruncation
 from dpdist.losses import Squared
 rng = np.random.default_rng(0)
 X, y, w = rng.standard_t(2.5, size=(3000, 21)), rng.normal(size=3000), rng.normal(size=21)
 print(coordinate_gradient(X, y, w, Squared(), SmoothTruncation(9.2, 1.3), grid=2.0**-31).tolist())
+for d in (3, 64, 65, 200, 1003):
+    for dtype in (np.float64, np.float32):
+        X, w = rng.standard_t(2.5, size=(203, d)).astype(dtype), rng.normal(size=d)
+        print(glm_gradient(X, y[:203], w, Squared(), row_norm=9.0, clip_norm=3.0, grid=2.0**-30).tolist())
 """
 
 

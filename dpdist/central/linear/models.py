@@ -6,7 +6,7 @@ predicting. All parameters of `Minimizer` but ``loss`` and ``penalty`` are their
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
@@ -19,11 +19,12 @@ from dpdist.central.linear.linear_method import LinearMethod, Problem
 from dpdist.central.linear.minimizer import Minimizer
 from dpdist.constraints import Constraint, ElasticNet, Penalty
 from dpdist.engine.shards import Prepare
-from dpdist.errors import MissingBound
+from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.answer_kinds import Answer
-from dpdist.estimators.parameters import check_between
+from dpdist.estimators.parameters import check_between, check_bound
 from dpdist.estimators.row_maps import ClassCodes
 from dpdist.losses import Loss
+from dpdist.losses.class_weights import weighted
 from dpdist.method import Public
 
 
@@ -56,6 +57,7 @@ class _LinearClassifier(ClassifierMixin, _LinearModel):
 
     _: KW_ONLY
     classes: Sequence[Any] | None = None
+    class_weight: Mapping[Any, float] | None = None
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely class of each row."""
@@ -75,6 +77,15 @@ class _LinearClassifier(ClassifierMixin, _LinearModel):
         labels = [] if isinstance(self.classes, str) or not np.iterable(self.classes) else list(self.classes)
         if len(labels) < 2 or not all(isinstance(k, Hashable) for k in labels) or len(set(labels)) < len(labels):
             raise MissingBound(f"classes must be a list of at least two different labels, got {self.classes!r}")
+        if self.class_weight is not None:
+            _check_class_weight(self.class_weight, labels)
+
+    def _loss(self) -> Loss:
+        loss = super()._loss()
+        if self.class_weight is None:
+            return loss
+        assert self.classes is not None
+        return weighted(loss, *(float(self.class_weight.get(label, 1.0)) for label in self.classes))
 
     def _prepare_labels(self, stored: str) -> Prepare:
         assert self.classes is not None
@@ -106,6 +117,23 @@ class _LinearClassifier(ClassifierMixin, _LinearModel):
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
 
+def _check_class_weight(weights: Any, labels: list[Any]) -> None:
+    if isinstance(weights, str) or not isinstance(weights, Mapping):
+        raise BudgetError(
+            f"class_weight must be public weights such as {{{labels[0]!r}: 1.0, {labels[-1]!r}: 5.0}}, got "
+            f"{weights!r}: 'balanced' would read the shares of the classes off the data; declare what you know of them"
+        )
+    if len(labels) > 2:
+        raise BudgetError(
+            f"class_weight is for two classes, and there are {len(labels)}: each class is fitted against all others, "
+            "which have no label of their own there. Fit the class that matters against the rest"
+        )
+    if unknown := [label for label in weights if label not in labels]:
+        raise BudgetError(f"class_weight has {unknown[0]!r}, which is none of the classes {labels!r}")
+    for label, weight in weights.items():
+        check_bound(f"class_weight[{label!r}]", weight)
+
+
 @dataclass(eq=False, repr=False)
 class LogisticRegression(_LinearClassifier):
     """Logistic regression, ``P(y = 1 | x) = 1/(1 + exp(-<x, w> - b))``.
@@ -114,6 +142,9 @@ class LogisticRegression(_LinearClassifier):
     ----------
     classes : sequence
         The public list of labels. Required.
+    class_weight : dict, optional
+        Public weights of two classes, such as ``{"no": 1.0, "yes": 5.0}``: a row of the class counts as often. Noise
+        grows with the larger one. Probabilities are those of a population in which the classes have these weights.
     alpha : float, optional
         Default: none with Newton steps, whose gains shrink by what the noise demands, 1e-4 with other solvers.
         Strength of the penalty ``alpha (l1_ratio ||w||_1 + (1 - l1_ratio)/2 ||w||^2)`` added to the mean loss.

@@ -17,6 +17,7 @@ Arrays are int64 where that is safe and hold Python integers (dtype object) othe
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections.abc import Callable
@@ -28,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.privacy.randomness.bits import Bits
+from dpdist.privacy.randomness.rounding import nearest, nearest_of_words
 
 Integers = NDArray[Any]
 """int64, or dtype object holding Python integers."""
@@ -44,6 +46,7 @@ between would work with half of them for ever."""
 _SAFE = 2**62  # below it, the sum of two int64 cannot overflow
 _EXP_MARGIN = 1e-14  # exp of a double t with relative error 1e-15 is within this times (1 + t), at least 5x
 _FAR = 1000.0  # exp(-1000) is 0 in doubles
+_FEW = 63  # exponents of at most that many parts are looked up
 
 
 # --- uniform integers, coins ------------------------------------------------------------------------------------------
@@ -73,14 +76,21 @@ def uniform_below(n: int, size: Size, bits: Bits) -> Integers:
 
 def bernoulli_exp(num: Any, den: Any, bits: Bits) -> NDArray[np.bool_]:
     """Independent coins with ``P(True) = exp(-num / den)`` exactly, elementwise, integers ``num >= 0``, ``den > 0``."""
+    few = _few(num, den)
     num, den = _pair(num, den)
     shape, num, den = num.shape, num.ravel(), den.ravel()
-    capped = num if num.dtype != object else np.minimum(num, den * int(_FAR))  # Python refuses a quotient above 1e308
     words = bits.words(num.size)
-    result, open_ = _below_exp(words, (capped / den).astype(np.float64))
+    result: NDArray[np.bool_]
+    if few is not None:
+        below, above = few
+        result = words < below[num]
+        open_ = ~result & (words <= above[num])
+    else:
+        capped = np.minimum(num, den * int(_FAR)) if num.dtype == object else num  # Python refuses 1e308 as a quotient
+        result, open_ = _below_exp(words, (capped / den).astype(np.float64))
     for i in np.flatnonzero(open_):
         result[i] = _exp_coin(int(words[i]), Fraction(int(num[i]), int(den[i])), bits)
-    return result.reshape(shape)
+    return np.asarray(result.reshape(shape), dtype=np.bool_)
 
 
 # --- Laplace laws -----------------------------------------------------------------------------------------------------
@@ -188,13 +198,20 @@ def rounded_gaussian(s: Scale, size: Size, bits: Bits) -> Integers:
             longer[i] = Digits(int(digits[i]))
             accept[i] = _accept_normal(int(whole[i]), longer[i], Digits(int(words[i])), bits)
         chosen = np.flatnonzero(accept)
-        k = whole[chosen].astype(object)
-        fraction = (digits[chosen].astype(object) << 64) | bits.words(chosen.size).astype(object)
+        k, first, second = whole[chosen], digits[chosen], bits.words(chosen.size)
         value: Integers
-        value, decided = _nearest(s, k, fraction, 128)
-        for j in np.flatnonzero(~np.asarray(decided, dtype=np.bool_) | open_[chosen]):
-            known = longer.get(int(chosen[j]), Digits(int(fraction[j]), 128))
-            value[j] = _nearest_exactly(s, int(k[j]), known, bits)
+        value, decided = nearest_of_words(s, k, first)
+        left = np.flatnonzero(~decided | open_[chosen])
+        if left.size == 0:
+            return value
+        fraction = (first[left].astype(object) << 64) | second[left].astype(object)
+        exact, decided = nearest(s, k[left].astype(object), fraction, 128)
+        for i, j in enumerate(left):
+            if open_[chosen[j]] or not decided[i]:
+                known = longer.get(int(chosen[j]), Digits(int(fraction[i]), 128))
+                exact[i] = _nearest_exactly(s, int(k[j]), known, bits)
+        value = value if abs(exact).max() < _SAFE else value.astype(object)
+        value[left] = exact
         return value
 
     value = _narrow(_collect(_count(size), 0.49, draw), 40 * s)
@@ -211,17 +228,9 @@ def _accept_normal(k: int, x: Digits, v: Digits, bits: Bits) -> bool:
     return below_exp_exactly(v, exponent, bits, x)
 
 
-def _nearest(s: Fraction, k: Any, digits: Any, length: int) -> tuple[Any, Any]:
-    """``round(s (k + x))`` for ``x`` in [digits, digits + 1) 2**-length, and whether all of that interval agrees."""
-    twice, one = 2 * s.numerator, s.denominator << length
-    numerator = twice * ((k << length) + digits) + one
-    value = numerator // (2 * one)
-    return value, numerator - value * (2 * one) <= 2 * one - twice
-
-
 def _nearest_exactly(s: Fraction, k: int, x: Digits, bits: Bits) -> int:
     while True:
-        value, decided = _nearest(s, k, x.digits, x.length)
+        value, decided = nearest(s, k, x.digits, x.length)
         if decided:
             return int(value)
         x.extend(bits)
@@ -258,6 +267,24 @@ def _below_exp(words: NDArray[np.uint64], t: NDArray[np.float64]) -> tuple[NDArr
     v, e = words.astype(np.float64) * 2.0**-64, np.exp(-t)
     margin = _EXP_MARGIN * (1 + t) * e + 2.0**-63
     return v < e - margin, np.abs(v - e) <= margin
+
+
+def _few(num: Any, den: Any) -> tuple[NDArray[np.uint64], NDArray[np.uint64]] | None:
+    """`_edges` where exponents are few multiples of one number, which are looked up instead of computed."""
+    single = isinstance(den, int) and den < _SAFE
+    small = isinstance(num, np.ndarray) and num.dtype == np.int64 and num.max(initial=0) <= _FEW
+    return _edges(den) if single and small else None
+
+
+@functools.lru_cache(256)
+def _edges(den: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """For ``t = 0, 1/den, ..., 63/den`` the words below which ``V < exp(-t)``, and those above which it is not."""
+    t = np.minimum(np.arange(_FEW + 1) / den, _FAR)
+    e = np.exp(-t)
+    margin = _EXP_MARGIN * (1 + t) * e + 2.0**-63
+    below = [max(0, math.floor(Fraction(edge) * 2**64)) for edge in e - margin]
+    above = [min(2**64 - 1, math.ceil(Fraction(edge) * 2**64)) for edge in e + margin]
+    return np.array(below, np.uint64), np.array(above, np.uint64)
 
 
 def below_exp_exactly(

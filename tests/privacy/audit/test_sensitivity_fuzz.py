@@ -36,6 +36,8 @@ from dpdist.losses import (
     SmoothedHinge,
     Squared,
     SquaredProbability,
+    WeightedHinge,
+    WeightedLogistic,
     Welsch,
 )
 from dpdist.privacy.accounting.contraction import OnlinePath
@@ -314,6 +316,8 @@ CASES: dict[type[Query], list[Case]] = {
         Case(GradientSum(Logistic(), 1.0, 1.2, intercept=0.4), np.append(W, -3.0)),
         Case(GradientSum(Logistic(), 3.0, 0.1), W * 1e12),
         Case(GradientSum(SmoothedHinge(), 2.0, 2.0, target=2), W, (0, 1, 2, 7), ClassCodes((0, 1, 2))),
+        Case(GradientSum(WeightedLogistic(0.3, 7.0), 1.0, 7.0, intercept=1.0), np.append(W, -3.0)),
+        Case(GradientSum(WeightedHinge(5.0, 1.0), 2.0, 10.0), W),
         Case(GradientSum(Squared(), 1.0, 5.0, intercept=1.0), np.append(W, 1.0), REALS, targets),
         Case(GradientSum(Squared(), 1e-6, 1e6), W * 1e200, REALS, targets),
         Case(GradientSum(Huber(0.7), 1.0, 0.7), W, REALS, targets),

@@ -28,6 +28,7 @@ from dpdist.privacy.randomness.discrete import (
     rounded_laplace,
     uniform_below,
 )
+from dpdist.privacy.randomness.rounding import nearest
 from dpdist.privacy.randomness.streams import Stream, run_key_from_seed
 
 ALPHA = 1e-7
@@ -108,6 +109,16 @@ def test_exponents_in_doubles_stay_within_the_assumed_error() -> None:
     num, den = rng.integers(0, 2**62, 2000), rng.integers(2**50, 2**62, 2000)
     for quotient, p, q in zip(num / den, num.tolist(), den.tolist(), strict=True):
         assert abs(Fraction(quotient) - Fraction(p, q)) <= Fraction(1, 10**15) * (1 + Fraction(p, q))
+
+
+def test_few_exponents_are_looked_up_with_the_same_outcome() -> None:
+    """Coins of one denominator are those of many, word for word."""
+    num = np.random.default_rng(0).integers(0, 64, 50_000)
+    for den in (1, 2, 3, 64, 1000, 2**61):
+        looked_up = bernoulli_exp(num, den, bits("few", den=den))
+        computed = bernoulli_exp(num, np.full(num.size, den), bits("few", den=den))
+        assert (looked_up == computed).all()
+        assert looked_up.any() and (den > 1000 or not looked_up.all())
 
 
 @pytest.mark.parametrize(
@@ -237,12 +248,12 @@ def test_gaussian_is_rounded_exactly_where_digits_run_out() -> None:
     # s (k + x) = 3 (0 + x) with x just around 1/2: 1.5 is the boundary between 1 and 2.
     below, above = 2**63 - 1, 2**63
     s = Fraction(3)
-    assert discrete._nearest(s, 0, below, 64) == (1, True)
-    assert discrete._nearest(s, 0, above, 64) == (2, True)
+    assert nearest(s, 0, below, 64) == (1, True)
+    assert nearest(s, 0, above, 64) == (2, True)
     third = Fraction(1, 3) * (1 + Fraction(1, 10**9))
     x = (Fraction(1, 2) / third) - 1  # (1 + x) third = 1/2, an infinite binary expansion
     digits = math.floor(x * 2**64)
-    assert discrete._nearest(third, 1, digits, 64)[1] is False
+    assert nearest(third, 1, digits, 64)[1] is False
     for word, expected in ((0, 0), (2**64 - 1, 1)):
         assert discrete._nearest_exactly(third, 1, discrete.Digits(digits), Scripted(word)) == expected
 
