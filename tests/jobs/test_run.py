@@ -104,7 +104,7 @@ COSTS_LESS = {"m2-sulq"}
 """More noise than the budget asks for, and no more charged than it costs."""
 BETTER_THAN_LEAST_SQUARES = {
     "trim-mean-ss", "sparse-mean-ht", "ht-dp-fw-full", "ht-dp-fw-robreg", "residual-clip-fw", "residual-clip-iht",
-    "dp-newton-scaled", "dp-htp", "nldp-nlr-pub", "glm-fw-l1",
+    "dp-newton-scaled", "dp-htp", "nldp-nlr-pub", "glm-fw-l1", "nc-dp-pmd",
 }  # fmt: skip
 """Robust or sparse methods, on data whose non-private reference is neither."""
 
