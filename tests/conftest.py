@@ -58,6 +58,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpdist.objects.RETRIES", {"max_retries": 0})
 
 
+@pytest.fixture
+def kept_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the doctor, the folder of a test is on a disk that is kept, also where it is in memory."""
+    monkeypatch.setattr("dpdist.engine.doctor_stores.MEMORY", frozenset())
+
+
 @pytest.fixture(scope="session")
 def postgres_machine() -> Iterator[PostgresServer]:
     """A real server, one for each process of the tests."""

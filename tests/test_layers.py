@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import importlib
 import re
@@ -101,9 +102,14 @@ UNNOISED_IMPORTS = {
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path) -> set[str]:
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -144,10 +150,11 @@ def dotted(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-def imported_modules(path: Path, known: set[str]) -> set[str]:
+@functools.cache
+def imported_modules(path: Path, known: frozenset[str]) -> set[str]:
     """The modules of the package that a module imports, at its top, for types or inside a function."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -238,7 +245,7 @@ def test_the_house_in_the_guide_names_every_room():
 def test_imports_have_no_cycles():
     """Not even with the imports of functions, or those for types: nobody has to import two modules to read one."""
     modules = {dotted(path): path for path in MODULES}
-    graph = {name: imported_modules(path, set(modules)) - {name} for name, path in modules.items()}
+    graph = {name: imported_modules(path, frozenset(modules)) - {name} for name, path in modules.items()}
     try:
         list(graphlib.TopologicalSorter(graph).static_order())
     except graphlib.CycleError as error:
@@ -270,14 +277,14 @@ def test_a_command_named_like_a_module_runs_it():
             reached, new = set(), {dotted(commands[stem])}
             while new:
                 reached |= new
-                new = set().union(*(imported_modules(modules[one], set(modules)) for one in new)) - reached
+                new = set().union(*(imported_modules(modules[one], frozenset(modules)) for one in new)) - reached
             assert name in reached, f"dpdist {stem} never comes to {name}"
 
 
 def named_imports(path: Path) -> set[str]:
     return {
         f"{node.module}.{alias.name}"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
@@ -295,7 +302,7 @@ def test_noise_meets_sums_in_one_function():
     """Totals are explored and given to a mechanism in `Coordinator._draw`, and the workers are asked there only."""
     where = defaultdict(set)
     for path in MODULES:
-        for function in ast.walk(ast.parse(path.read_text())):
+        for function in ast.walk(parsed(path)):
             if not isinstance(function, ast.FunctionDef):
                 continue
             for call in ast.walk(function):

@@ -12,10 +12,10 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import dask
-import dask.threaded
 from dask.system import CPU_COUNT
 from distributed import Client, get_client
 from distributed.deploy.cluster import Cluster
@@ -55,28 +55,36 @@ class Workers(Protocol):
 
 
 class LocalThreads:
-    """The threads of this process, by Dask's threaded scheduler: the embedded default."""
+    """The threads of this process, as many as Dask would use: the embedded default.
+
+    A round has a task for every thread and nothing to schedule: a pool is asked directly.
+    """
 
     def __init__(self) -> None:
         self.n_threads = int(dask.config.get("num_workers", None) or CPU_COUNT)
         self.memory = float(MEMORY_LIMIT)
-        self._name = f"dpdist-{secrets.token_hex(4)}"
+        self._pool = ThreadPoolExecutor(self.n_threads, thread_name_prefix="dpdist")
         self._shards: list[Shard | Failure] = []
 
     def place(self, plans: Sequence[tuple[ShardPlan, Sources]]) -> None:
-        self._shards = self._run([functools.partial(load_shard, *plan) for plan in plans], "load")
+        self._shards = self._run([functools.partial(load_shard, *plan) for plan in plans])
         _raise_failures(self._shards)
 
     def map(self, ask: Round) -> list[NDArray[Any]]:
-        tasks = [functools.partial(summarise_shard, shard, ask) for shard in self._shards]
-        return _summaries(self._run(tasks, "round"))
+        return _summaries(self._run([functools.partial(summarise_shard, shard, ask) for shard in self._shards]))
 
     def close(self) -> None:
         self._shards = []
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self, tasks: Sequence[Any], stage: str) -> list[Any]:
-        graph = {f"{self._name}-{stage}-{i}": (task,) for i, task in enumerate(tasks)}
-        return list(dask.threaded.get(graph, list(graph), num_workers=self.n_threads))
+    def _run(self, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
+        under_way = [self._pool.submit(task) for task in tasks]
+        try:
+            return [future.result() for future in under_way]
+        except BaseException:  # Ctrl-C: what has not begun is not begun
+            for future in under_way:
+                future.cancel()
+            raise
 
 
 class DistributedWorkers:

@@ -354,13 +354,21 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
         if not units.counted:
             raise MissingBound(
                 f"how many rows there are is private where one {units.name} may own 0 to {units.max_rows} of them: "
-                "declare n_public, about how many there are and known without counting, to divide by. Or write the "
-                f"dataset anew with dpdist ingest --unit, which gives each {units.name} {units.max_rows} rows"
+                + (
+                    "declare n_public, about how many there are and known without counting, to divide by. Or write"
+                    if "n_public" in self.get_params(deep=False)
+                    else f"{type(self).__name__} needs a public number of rows. Write"
+                )
+                + f" the dataset anew with dpdist ingest --unit, which gives each {units.name} {units.max_rows} rows"
             )
         if Neighbours(self.neighbours) is Neighbours.ADD_OR_REMOVE_ONE:
             raise MissingBound(
-                "neighbours='add-or-remove-one' keeps the number of rows private: declare n_public, the number to "
-                "divide by (an order of magnitude is enough)"
+                "neighbours='add-or-remove-one' keeps the number of rows private: "
+                + (
+                    "declare n_public, the number to divide by (an order of magnitude is enough)"
+                    if "n_public" in self.get_params(deep=False)
+                    else f"{type(self).__name__} needs neighbours='replace-one'"
+                )
             )
         return n_rows
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -126,6 +126,7 @@ class DenseComponents(Components):
 
     of_answer: ClassVar[tuple[str, ...]] = ("n_components", "gap")
 
+    _: KW_ONLY
     gap: float | None = None
 
     def _found(self, matrix: Matrix, noise: MomentNoise) -> tuple[Matrix, Matrix, Mapping[str, Any]]:
@@ -211,6 +212,7 @@ class SparseComponents(Components):
 
     of_answer: ClassVar[tuple[str, ...]] = ("n_components", "refit", "multiple", "product_std", "n_nonzero")
 
+    _: KW_ONLY
     refit: bool = True
     multiple: float = HALF_OF_THEORY
     product_std: float | None = None

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.central.linear.gradient_descent import norm_gradient
 from dpdist.jobs.job import Job, make_estimator
 from dpdist.privacy.audit.lower_bounds import (
     local_sparse_lower_bound,
@@ -76,6 +77,18 @@ def _planned_subspace(job: Job) -> float:
     return float(model.outlook(job.data["n"], job.data["d"]).predicted_error)
 
 
+def _gradient(population: bool, job: Job) -> float:
+    """``sqrt(4 M F / T + 2 d noise^2)``, and for expected gradients ``G sqrt(d ln(n) / n)`` more (Theorem 4.1.3)."""
+    model, n, d = make_estimator(job), int(job.data["n"]), int(job.data["d"])
+    method, plan = model._method_for(n, d), model.plan(n, d)
+    problem = method.problem
+    query = norm_gradient(problem)
+    noise = plan["gradient"].mechanism.noise_std(query.sensitivity(problem.neighbours)) / n
+    fall = problem.loss.smoothness(problem.row_norm) * problem.loss.value_bound
+    length = math.sqrt(4 * fall / method.rounds + 2 * d * noise**2)
+    return length + (query.clip_norm * math.sqrt(d * math.log(n) / n) if population else 0.0)
+
+
 BOUNDS: Mapping[str, Callable[[Job], float]] = {
     "non-private": partial(_rate, "non-private"),
     "central": partial(_rate, "central"),
@@ -89,9 +102,11 @@ BOUNDS: Mapping[str, Callable[[Job], float]] = {
     "crowd-abilities": _crowd_abilities,
     "true-weights": _true_weights,
     "planned-subspace": _planned_subspace,
+    "gradient": partial(_gradient, False),
+    "population-gradient": partial(_gradient, True),
 }
 """From a job to the distance from the truth. The first five are rates, up to constants; the next three are lower
 bounds for the worst case, square roots of those of the mean squared distance (`dpdist.privacy.audit.lower_bounds`). The
-last four are the upper bounds of wrong labels and of errors of abilities (the latter up to epsilon 1) of
+next four are the upper bounds of wrong labels and of errors of abilities (the latter up to epsilon 1) of
 `dpdist.solvers.dawid_skene.theory_report`, a vote that knows how able users are, and what the outlook of the job
-foresees of principal components."""
+foresees of principal components. The last two bound lengths of gradients, on the rows and in the population."""

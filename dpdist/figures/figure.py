@@ -14,6 +14,7 @@ ALONG: Mapping[str, str] = {"passes": "passes over the data", "rounds": "rounds"
 METRICS: Mapping[str, str] = {
     "error": "error",
     "gap": "optimality gap",
+    "gradient": "length of the projected gradient",
     "distance": "distance to the truth",
     "speed": "users per second",
 }

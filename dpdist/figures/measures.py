@@ -5,9 +5,11 @@
   largest.
 - ``gap``: the objective on the training rows (mean loss plus penalty) minus its minimum over the constraint; for hard
   thresholding minus the least value that is found with as many coefficients, which no efficient search is sure of.
+- ``gradient``: the length of the projected gradient of that objective, by the true gradient: how far a point is from a
+  stationary one, where the loss is not convex.
 - ``speed``: rows of all users per second of a fit.
 
-Each stands beside two others: what the metric is without privacy on the same rows (0 for the gap, by definition), and
+Each stands beside two others: what the metric is without privacy on the same rows (0 for the gap and the gradient), and
 for the trivial answer, that is with all coefficients 0. Generated and public data only: the numbers are not private.
 
 A run's released iterates are public, and so are means of them. Where a method returns the mean of the last half of its
@@ -40,6 +42,8 @@ from dpdist.problems.problem import Generated
 Vector = NDArray[np.float64]
 MOST_POINTS = 40
 """Of a run: between them a curve is interpolated."""
+OBJECTIVES = ("gap", "gradient")
+"""Metrics of an objective on the training rows."""
 _TOLERANCE = 1e-12
 _ROUGH = 1e-3
 """Of a point that a search only begins at."""
@@ -51,7 +55,7 @@ _SAME_SUPPORT = 200
 def check(metric: str, job: Job, *, real: bool = False) -> None:
     """Refuse a job whose answers the metric cannot measure; ``real``: on data whose truth nobody knows."""
     model = make_estimator(job)
-    if metric == "gap":
+    if metric in OBJECTIVES:
         _minimised(model)
     elif metric != "speed":
         name, problem = f"{job.method.id} ({job.estimator})", PROBLEMS[job.data["generate"]]
@@ -60,15 +64,17 @@ def check(metric: str, job: Job, *, real: bool = False) -> None:
 
 def metric_of(metric: str, generated: Generated, model: Any) -> Metric:
     """The metric for models such as ``model``, which has to be fitted."""
-    if metric != "gap":
+    if metric not in OBJECTIVES:
         return generated.metric(model, distance=metric == "distance")
+    if metric == "gradient":
+        return ProjectedGradient(generated, model)
     sparse = _stated(generated, _minimised(model))[1] is not None
     return SparseGap(generated, model) if sparse else Gap(generated, model)
 
 
 def kind(metric: str, generated: Generated, model: Any) -> str:
     """Two models of one kind are measured alike."""
-    if metric == "gap":
+    if metric in OBJECTIVES:
         problem, n_kept = _stated(generated, model)
         return repr((problem.loss, problem.penalty, problem.constraint, model.fit_intercept, n_kept))
     return type(generated.metric(model)).__name__
@@ -77,8 +83,8 @@ def kind(metric: str, generated: Generated, model: Any) -> str:
 def along(model: Any) -> list[tuple[float, int, Any]]:
     """Passes, rounds and a model for some of the released iterates, evenly spaced; the last one is the model itself.
 
-    Methods without a history, or whose releases cannot be matched to it, have the last one only. Needs a model without
-    intercept and with one binary problem.
+    Methods without a history or coefficients, or whose releases cannot be matched to it, have the last one only. Needs
+    a model without intercept and with one binary problem.
     """
     names = [release.name for release in model.releases_]
     end = passes(model.plan_, names), int(getattr(model, "n_iter_", len(names))), model
@@ -86,7 +92,7 @@ def along(model: Any) -> list[tuple[float, int, Any]]:
     counts = Counter(names)
     asked = [name for name in counts if counts[name] == len(history)]
     name = next((usual for usual in ("gradient", "snapshot") if usual in asked), asked[-1] if asked else None)
-    if name is None or any(w.size != np.size(model.coef_) for w in history):
+    if name is None or any(w.size != np.size(getattr(model, "coef_", ())) for w in history):
         return [end]
     before = [index for index, each in enumerate(names) if each == name]
     chosen = np.unique(np.linspace(0, len(history) - 1, min(len(history), MOST_POINTS)).round().astype(int))
@@ -119,19 +125,50 @@ def _stated(generated: Generated, model: Minimizer) -> tuple[Problem, int | None
     return method.statement, method.n_kept if isinstance(method, HardThresholding) else None
 
 
-class Gap(Metric):
-    """The objective of a model, which it shares with others of its `kind`, minus its minimum without privacy."""
-
-    what = "objective on the training rows minus its minimum"
+class _OnRows(Metric):
+    """Of the objective of a model, which it shares with others of its `kind`, on the training rows."""
 
     def __init__(self, generated: Generated, model: Any) -> None:
         model = _minimised(model)
         rows = generated.dataset.read(0, generated.dataset.n_rows)
-        stated, n_kept = _stated(generated, model)
+        stated, self._n_kept = _stated(generated, model)
         self._X, self._loss, self._penalty = np.asarray(rows["X"], dtype=np.float64), stated.loss, stated.penalty
         y, classes = rows["y"], model.get_params().get("classes")
         self._y = np.asarray(y if classes is None else np.where(y == classes[1], 1, -1), dtype=np.float64)
-        prox = proximal(stated.proximal_penalty, model.constraint, self._X.shape[1])
+        self._smooth = stated.smooth_penalty
+        self._prox = proximal(stated.proximal_penalty, model.constraint, self._X.shape[1])
+
+    def nonprivate(self, X: Vector, y: Any) -> float:
+        return 0.0
+
+
+class ProjectedGradient(_OnRows):
+    """``(w - prox(w - s g, s)) / s`` with the true gradient g and s one over the smoothness: 0 at stationary points."""
+
+    what = "length of the projected gradient of the objective on the training rows"
+
+    def error(self, model: Any) -> float:
+        return self._length(np.ravel(model.coef_))
+
+    def trivial(self) -> float:
+        return self._length(np.zeros(self._X.shape[1]))
+
+    def _length(self, w: Vector) -> float:
+        g = self._X.T @ self._loss.derivative(self._X @ w, self._y) / len(self._X)
+        step = _step(self._X, self._loss)
+        if self._smooth is not None:
+            g = g + self._smooth.gradient(w)
+        return float(np.linalg.norm(w - self._prox(w - step * g, step))) / step
+
+
+class Gap(_OnRows):
+    """That objective minus its minimum without privacy."""
+
+    what = "objective on the training rows minus its minimum"
+
+    def __init__(self, generated: Generated, model: Any) -> None:
+        super().__init__(generated, model)
+        n_kept, prox = self._n_kept, self._prox
         best = minimise(self._X, self._y, self._loss, prox, _TOLERANCE if n_kept is None else _ROUGH)
         if n_kept is not None:
             best = sparse_minimum(self._X, self._y, self._loss, prox, n_kept, best, self._objective)
@@ -143,9 +180,6 @@ class Gap(Metric):
 
     def trivial(self) -> float:
         return self._objective(np.zeros(self._X.shape[1])) - self._least
-
-    def nonprivate(self, X: Vector, y: Any) -> float:
-        return 0.0
 
     def _objective(self, w: Vector) -> float:
         penalty = self._penalty.value(w) if self._penalty is not None else 0.0

@@ -183,7 +183,11 @@ class Bench:
         if self._metric == "speed":
             end = along(model)[-1]
             measured = {"points": [[*end[:2], n / seconds]], "nonprivate_error": None, "trivial_error": None}
-            return {**result, **measured, "what": f"users per second of a fit, on a machine of {os.cpu_count()} cores"}
+            return {
+                **result,
+                **measured,
+                "what": f"of a whole fit, its second one on these workers, on a machine of {os.cpu_count()} cores",
+            }
         metric, nonprivate = self._measured(generated, model)
         points = along(model) if not job.params.get("fit_intercept", True) else along(model)[-1:]
         return {

@@ -5,7 +5,7 @@ weights of classes, `dpdist.losses.class_weights`.
 """
 
 from dpdist.losses.class_weights import WeightedHinge, WeightedLogistic
-from dpdist.losses.convex import Huber, Logistic, SmoothedHinge, Squared
+from dpdist.losses.convex import Huber, Logistic, ResidualSquares, SmoothedHinge, Squared
 from dpdist.losses.loss import LARGEST_EXPONENT, Block, Loss
 from dpdist.losses.nonconvex import Biweight, Cauchy, NegativeSquare, Sigmoid, SquaredProbability, Welsch
 
@@ -30,6 +30,6 @@ def by_name(name: str) -> Loss:
 
 __all__ = [
     "LARGEST_EXPONENT", "LOSSES", "Biweight", "Block", "Cauchy", "Huber", "Logistic", "Loss", "NegativeSquare",
-    "Sigmoid", "SmoothedHinge", "Squared", "SquaredProbability", "WeightedHinge", "WeightedLogistic", "Welsch",
-    "by_name",
+    "ResidualSquares", "Sigmoid", "SmoothedHinge", "Squared", "SquaredProbability", "WeightedHinge",
+    "WeightedLogistic", "Welsch", "by_name",
 ]  # fmt: skip

@@ -53,6 +53,22 @@ def _huber_second_block(u: Any, y: Any, params: Any, out: Any, n: int) -> None:
         out[i] = 1.0 if abs(u[i] - y[i]) <= threshold else 0.0
 
 
+def _residual_square_block(u: Any, y: Any, params: Any, out: Any, n: int) -> None:
+    threshold = params[0]
+    for i in range(n):
+        size = abs(u[i] - y[i])
+        small = min(size, threshold)
+        slope = small * small * (size - small * (2.0 / 3.0))
+        out[i] = slope if u[i] > y[i] else -slope
+
+
+def _residual_square_second_block(u: Any, y: Any, params: Any, out: Any, n: int) -> None:
+    threshold = params[0]
+    for i in range(n):
+        small = min(abs(u[i] - y[i]), threshold)
+        out[i] = small * small
+
+
 def _smoothed_hinge_block(u: Any, y: Any, params: Any, out: Any, n: int) -> None:
     width = params[0]
     for i in range(n):
@@ -164,6 +180,54 @@ class Huber(Loss):
 
     def second_derivative(self, u: ArrayLike, y: ArrayLike) -> Floats:
         return np.where(np.abs(np.subtract(u, y)) <= self.threshold, 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class ResidualSquares(Loss):
+    """The loss whose curvature is the squared residual, ``l'' = min(|s|, c)**2``, ``s = u - y``.
+
+    ``s**4 / 12`` for ``|s| <= c``, a parabola beyond. Its Hessian ``sum min(|s|, c)**2 x x'`` is the sum of squares of
+    the gradients of least squares with residuals cut at c: by how much these vary from row to row (White 1980).
+
+    >>> float(ResidualSquares(2.0).second_derivative(4.0, 1.0)), float(ResidualSquares(2.0).second_derivative(1.5, 1.0))
+    (4.0, 0.25)
+    """
+
+    tag: ClassVar[str] = "ResidualSquares"
+
+    threshold: float
+    name: ClassVar[str] = "residual-squares"
+    labels: ClassVar[Literal["signs", "real"]] = "real"
+    block: ClassVar[Block | None] = staticmethod(_residual_square_block)
+    second_block: ClassVar[Block | None] = staticmethod(_residual_square_second_block)
+    derivative_bound: ClassVar[float] = np.inf
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold < np.inf:
+            raise ValueError(f"threshold must be a positive number, got {self.threshold!r}; try 4 noise deviations")
+
+    @property
+    def curvature_bound(self) -> float:
+        return self.threshold**2
+
+    @property
+    def third_bound(self) -> float:
+        return 2 * self.threshold
+
+    def value(self, u: ArrayLike, y: ArrayLike) -> Floats:
+        size = np.abs(np.subtract(u, y))
+        small = np.minimum(size, self.threshold)
+        far = size - small
+        return np.asarray(small**4 / 12 + far * small**3 / 3 + far**2 * small**2 / 2)
+
+    def derivative(self, u: ArrayLike, y: ArrayLike) -> Floats:
+        s = np.subtract(u, y)
+        size = np.abs(s)
+        small = np.minimum(size, self.threshold)
+        return np.asarray(np.sign(s) * small**2 * (size - small * (2 / 3)))
+
+    def second_derivative(self, u: ArrayLike, y: ArrayLike) -> Floats:
+        return np.minimum(np.abs(np.subtract(u, y)), self.threshold) ** 2
 
 
 @dataclass(frozen=True)

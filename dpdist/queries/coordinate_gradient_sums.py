@@ -11,40 +11,29 @@ from numpy.typing import NDArray
 
 from dpdist.engine.query import Ask, Block, Query
 from dpdist.kernels.coordinate_gradients import CoordinateMap, coordinate_gradient
-from dpdist.kernels.grid import grid_for
 from dpdist.losses import Loss
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.mechanism import Mechanism
 from dpdist.privacy.randomness.bits import Bits
+from dpdist.queries.bounded_sums import MappedSum
 from dpdist.queries.gradient_sums import one_against_rest, place_of
 
 
 @dataclass(frozen=True)
-class CoordinateGradientSum(Query):
+class CoordinateGradientSum(MappedSum):
     """Sum of loss gradients of which every coordinate is bounded (`dpdist.kernels.coordinate_gradients`).
 
-    No row moves a coordinate by more than twice ``bounded.bound`` under replace-one, for any input: that is the
-    l-infinity sensitivity, times the root of their number the l2 one. The state is the point or, unless the map is a
-    `Residual`, `dpdist.queries.gradient_sums.At`.
+    No row moves a coordinate by more than twice ``bounded.bound`` under replace-one. The state is the point or, unless
+    the map is a `Residual`, `dpdist.queries.gradient_sums.At`.
     """
 
     tag: ClassVar[str] = "CoordinateGradientSum"
-
-    norm: ClassVar[float] = math.inf
 
     loss: Loss
     bounded: CoordinateMap
     n_features: int
     intercept: float = 0.0
     target: int | None = None
-
-    @property
-    def bound(self) -> float:
-        return self.bounded.bound
-
-    @property
-    def grid(self) -> float:
-        return grid_for(self.bounded.bound)
 
     @property
     def size(self) -> int | None:

@@ -16,6 +16,7 @@ from dpdist.kernels.grid import grid_for
 from dpdist.kernels.moments import moment_grid, second_moment, unpack_symmetric
 from dpdist.losses import Loss
 from dpdist.privacy.budget import Neighbours
+from dpdist.queries.bounded_sums import ClippedSum
 
 
 def one_against_rest(y: NDArray[np.float64], target: int | None) -> NDArray[np.float64]:
@@ -37,7 +38,7 @@ def place_of(state: Any) -> At:
 
 
 @dataclass(frozen=True)
-class GradientSum(Query):
+class GradientSum(ClippedSum):
     """Sum of clipped loss gradients ``clip(l'(<x, w>, y) x)`` of a generalised linear model.
 
     Rows are clipped to ``row_norm`` first, the constant feature ``intercept`` (if positive) is appended, and each
@@ -58,14 +59,6 @@ class GradientSum(Query):
     intercept: float = 0.0
     target: int | None = None
     weighed: bool = field(default=False, kw_only=True, metadata=ADDED)
-
-    @property
-    def bound(self) -> float:
-        return self.clip_norm
-
-    @property
-    def grid(self) -> float:
-        return grid_for(self.clip_norm)
 
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         place = place_of(state)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,17 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.engine.query import Block, Query
-from dpdist.kernels.grid import grid_for
 from dpdist.kernels.latent import Latent, MixedLines, TwoComponents
 from dpdist.kernels.truncation import ScalarMap
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.norms import FROBENIUS
+from dpdist.queries.bounded_sums import ClippedSum, MappedSum
 from dpdist.queries.gradient_sums import LargestEigenvalue
 from dpdist.queries.moment_sums import SecondMomentSum
 
 
 @dataclass(frozen=True)
-class LatentGradientSum(Query):
+class LatentGradientSum(ClippedSum):
     """Sum of ``clip(-g_i(b))``, g the gradient of an expectation step at its own point; the state is b.
 
     What is clipped is the norm of the very vector that is added (of its parts it would cancel), so replacing a row
@@ -32,51 +31,26 @@ class LatentGradientSum(Query):
     model: Latent
     clip_norm: float
 
-    @property
-    def bound(self) -> float:
-        return self.clip_norm
-
-    @property
-    def grid(self) -> float:
-        return grid_for(self.clip_norm)
-
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         return self.model.clipped_sum(block["X"], block.get("y"), state, self.clip_norm, self.grid, rows)
 
 
 @dataclass(frozen=True)
-class LatentCoordinateSum(Query):
-    """The same with every coordinate mapped instead: none moves by more than twice ``bounded.bound``.
-
-    That is the l-infinity sensitivity, times the root of their number the l2 one.
-    """
+class LatentCoordinateSum(MappedSum):
+    """The same with every coordinate mapped instead: none moves by more than twice ``bounded.bound``."""
 
     tag: ClassVar[str] = "LatentCoordinateSum"
-
-    norm: ClassVar[float] = math.inf
 
     model: Latent
     bounded: ScalarMap
     n_features: int
-
-    @property
-    def bound(self) -> float:
-        return self.bounded.bound
-
-    @property
-    def grid(self) -> float:
-        return grid_for(self.bounded.bound)
-
-    @property
-    def size(self) -> int | None:
-        return self.n_features
 
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         return self.model.mapped_sum(block["X"], block.get("y"), state, self.bounded, self.grid, rows)
 
 
 @dataclass(frozen=True)
-class ComponentResponseSum(Query):
+class ComponentResponseSum(MappedSum):
     """Sum of ``-tanh(.) y`` of two components, every coordinate mapped: what the maximisation step is the mean of.
 
     As sensitive as `LatentCoordinateSum`; it is not centred, so that the map moves it towards 0.
@@ -84,30 +58,16 @@ class ComponentResponseSum(Query):
 
     tag: ClassVar[str] = "ComponentResponseSum"
 
-    norm: ClassVar[float] = math.inf
-
     model: TwoComponents
     bounded: ScalarMap
     n_features: int
-
-    @property
-    def bound(self) -> float:
-        return self.bounded.bound
-
-    @property
-    def grid(self) -> float:
-        return grid_for(self.bounded.bound)
-
-    @property
-    def size(self) -> int | None:
-        return self.n_features
 
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         return self.model.mapped_responses(block["X"], state, self.bounded, self.grid, rows)
 
 
 @dataclass(frozen=True)
-class LineResponseSum(Query):
+class LineResponseSum(ClippedSum):
     """Sum of ``-tanh(.) y x`` of two lines, rows clipped to ``row_norm`` and the product to ``clip_norm``."""
 
     tag: ClassVar[str] = "LineResponseSum"
@@ -115,14 +75,6 @@ class LineResponseSum(Query):
     model: MixedLines
     row_norm: float
     clip_norm: float
-
-    @property
-    def bound(self) -> float:
-        return self.clip_norm
-
-    @property
-    def grid(self) -> float:
-        return grid_for(self.clip_norm)
 
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         return self.model.response_sum(block["X"], block["y"], state, self.row_norm, self.clip_norm, self.grid, rows)

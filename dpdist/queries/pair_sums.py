@@ -14,6 +14,7 @@ its bound ``4 R`` for one pair (spec 02, section 0.4, as corrected). One positiv
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -196,7 +197,7 @@ class StreamPairSum(_PairsOfTwoClasses):
 
     A new row is in m pairs, m the rows it is compared with, and moves the sum by ``2 R m`` at most (as in `PairSum`).
     One of these m rows is in as many pairs as a block has rows, and moves it by that over the number of blocks: what
-    `StreamPath` charges it.
+    `StreamPath` charges it. A block that a buffer holds several times counts as often, for either.
 
     Parameters
     ----------
@@ -234,7 +235,22 @@ class StreamPairSum(_PairsOfTwoClasses):
     @property
     def window(self) -> tuple[int, int]:
         size = self.stream.block_rows
-        return self.stream.past(self.number).start * size, (self.number + 2) * size
+        return min(self.stream.past(self.number)) * size, (self.number + 2) * size
+
+    @property
+    def row_units(self) -> int:
+        return super().row_units * (1 if self.stream.memory in ("all", "fifo") else self.stream.n_kept)
+
+    @property
+    def _ranges(self) -> list[tuple[int, int, int]]:
+        """Consecutive rows of the past, and how often they count."""
+        size, found = self.stream.block_rows, list[tuple[int, int, int]]()
+        for block, times in sorted(Counter(self.stream.past(self.number)).items()):
+            if found and found[-1][1:] == (block * size, times):
+                found[-1] = (found[-1][0], (block + 1) * size, times)
+            else:
+                found.append((block * size, (block + 1) * size, times))
+        return found
 
     @property
     def bound(self) -> float:
@@ -257,11 +273,13 @@ class StreamPairSum(_PairsOfTwoClasses):
         return self.summarise_at(0, block, state, rows)
 
     def summarise_at(self, first: int, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        start, stop = self.window
-        border = stop - self.stream.block_rows
-        ranges = ((start, border), (border, stop))
-        parts = [slice(max(a - first, 0), max(b - first, 0)) for a, b in ranges]
-        return np.array([binned_rows(block["X"][part], block["y"][part], state, self.row_norm) for part in parts])
+        def binned(start: int, stop: int) -> NDArray[np.int64]:
+            part = slice(max(start - first, 0), max(stop - first, 0))
+            return binned_rows(block["X"][part], block["y"][part], state, self.row_norm)
+
+        size = self.stream.block_rows
+        held = [times * binned(start, stop) for start, stop, times in self._ranges]
+        return np.array([sum(held[1:], held[0]), binned((self.number + 1) * size, (self.number + 2) * size)])
 
     def explore(self, ask: Ask, state: Any, mechanism: Mechanism, bits: Bits) -> NDArray[Any]:
         past, new = ask(state)

@@ -18,6 +18,7 @@ from dpdist.kernels.grid import grid_for
 from dpdist.kernels.truncation import ScalarMap
 from dpdist.losses import Block as LossBlock
 from dpdist.losses import Loss
+from dpdist.queries.bounded_sums import MappedSum
 from dpdist.queries.gradient_sums import one_against_rest
 
 
@@ -40,30 +41,13 @@ class _Identity(Loss):
 
 
 @dataclass(frozen=True)
-class ColumnSum(Query):
-    """Sum of the rows with every entry bounded by a map: ``sum_i f(x_ij)``.
-
-    No row moves a coordinate by more than twice ``bounded.bound`` under replace-one, for any input.
-    """
+class ColumnSum(MappedSum):
+    """Sum of the rows with every entry bounded by a map: ``sum_i f(x_ij)``."""
 
     tag: ClassVar[str] = "ColumnSum"
 
-    norm: ClassVar[float] = math.inf
-
     bounded: ScalarMap
     n_features: int
-
-    @property
-    def bound(self) -> float:
-        return self.bounded.bound
-
-    @property
-    def grid(self) -> float:
-        return grid_for(self.bound)
-
-    @property
-    def size(self) -> int | None:
-        return self.n_features
 
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         X, labels, w = block["X"], np.zeros(len(block["X"])), np.zeros(self.n_features)

@@ -14,11 +14,12 @@ from dpdist.kernels.grid import grid_for
 from dpdist.kernels.squares import square_sums
 from dpdist.losses import Loss
 from dpdist.privacy.budget import Neighbours
+from dpdist.queries.bounded_sums import ClippedSum
 from dpdist.queries.gradient_sums import one_against_rest
 
 
 @dataclass(frozen=True)
-class GradientDifference(Query):
+class GradientDifference(ClippedSum):
     """Sum of clipped differences of loss gradients at two public points, ``clip((l'(<x, w>, y) - l'(<x, v>, y)) x)``.
 
     Rows are clipped to ``row_norm`` first and the constant feature ``intercept`` (if positive) is appended; each row's
@@ -36,14 +37,6 @@ class GradientDifference(Query):
     clip_norm: float = field(repr=False, metadata={"named": False})
     intercept: float = 0.0
     target: int | None = None
-
-    @property
-    def bound(self) -> float:
-        return self.clip_norm
-
-    @property
-    def grid(self) -> float:
-        return grid_for(self.clip_norm)
 
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         w, v = state

@@ -226,7 +226,7 @@ def test_a_refused_limit_or_move_makes_no_ledger(elsewhere, limited, place, caps
         assert book.spent(limited).epsilon == pytest.approx(1.0) and len(book.accounts()) == 2
 
 
-def test_the_doctor_says_that_a_dataset_belongs_to_another_ledger(elsewhere, limited, place, capsys):
+def test_the_doctor_says_that_a_dataset_belongs_to_another_ledger(elsewhere, limited, place, capsys, kept_folder):
     def examined(ledger: object) -> tuple[int, str]:
         said = call(capsys, "doctor", "job.yaml", "--set", f"ledger={ledger}", "--json")
         return said.code, " ".join(one["says"] for one in json.loads(said.out)["findings"] if one["check"] == "account")

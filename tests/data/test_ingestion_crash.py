@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import multiprocessing
 import os
 import random
 import resource
@@ -30,8 +29,7 @@ from dpdist.errors import DataError
 from tests.data.test_ingestion import files
 
 # A server that has imported everything forks the children: each is a real process, and starts at once.
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload([__name__])
+from tests.processes import PROCESSES
 
 
 def child(source: str, dest: str, rows: Any, pipe: Connection | None, block: int, asked: dict[str, Any]) -> None:

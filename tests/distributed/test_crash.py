@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 from dpdist import Budget, Dataset, Ledger
 from dpdist.errors import BudgetExceeded
 from tests.distributed.crash_job import N_ROUNDS, fit, report_and_fit
+from tests.processes import PROCESSES
 
 KILLS = 50
 
@@ -30,13 +30,11 @@ def test_fifty_kills(store, tmp_path):
     started = time.perf_counter()
     fit(store, path, "again")
     duration = time.perf_counter() - started
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["tests.distributed.crash_job"])
     rng = np.random.default_rng(1)
     dataset, interrupted = Dataset.open(store).id, 0
     for i in range(KILLS):
-        here, there = processes.Pipe()
-        job = processes.Process(target=report_and_fit, args=(store, path, f"run-{i}", there))
+        here, there = PROCESSES.Pipe()
+        job = PROCESSES.Process(target=report_and_fit, args=(store, path, f"run-{i}", there))
         job.start()
         assert here.recv() == "warm"
         instant = rng.uniform(0, 1.2 * duration)

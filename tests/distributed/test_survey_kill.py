@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 import sqlite3
 from contextlib import closing
@@ -13,6 +12,7 @@ import pytest
 from dpdist import Budget, Dataset, Ledger
 from dpdist.errors import BudgetExceeded
 from tests.distributed.survey_job import fit, people
+from tests.processes import PROCESSES
 
 
 def told(ledger: str) -> int:
@@ -29,9 +29,7 @@ def test_a_round_that_is_killed_goes_on_under_its_charge(name, tmp_path):
     dataset, ledger = Dataset.open(store).id, Ledger(path)
     ledger.set_limit(dataset, Budget(1.0))
 
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["tests.distributed.survey_job"])
-    job = processes.Process(target=fit, args=(name, store, path, "struck", heard // 2))
+    job = PROCESSES.Process(target=fit, args=(name, store, path, "struck", heard // 2))
     job.start()
     job.join(120)
     assert job.exitcode == -signal.SIGKILL, "the process must die in the middle of the round"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import time
@@ -28,6 +27,7 @@ from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.queries.gradient_sums import GradientSum
 from dpdist.queries.moment_sums import HessianSum, SecondMomentSum
+from tests.processes import PROCESSES
 
 ARRAYS = {"X": features, "y": ClassCodes((0, 1))}
 W = np.array([1.0, -1.0, 0.5, 2.0, 0.0])
@@ -202,8 +202,7 @@ def matrix_job(store: str, ledger: str, stop_before_commit: str | None) -> None:
 def test_kill_9_between_charge_and_journal(rows, reference, tmp_path):
     store, ledger, sign = (str(tmp_path / name) for name in ("rows.zarr", "ledger.sqlite", "stopped"))
     dataset = Dataset.from_arrays(store, partition_rows=999, **rows)
-    processes = multiprocessing.get_context("spawn")
-    job = processes.Process(target=matrix_job, args=(store, ledger, sign))
+    job = PROCESSES.Process(target=matrix_job, args=(store, ledger, sign))
     job.start()
     give_up = time.monotonic() + 240
     while not Path(sign).exists():

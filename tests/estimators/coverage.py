@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpdist import LinearRegression, LogisticRegression, Mean, SampleAndAggregate, TwoComponentMixture, local
-from dpdist.central import ClipLabel
+from dpdist.central import ClipLabel, SufficientStatistics
 from dpdist.errors import NoIntervals
 from tests.estimators.quick_oracle import quick_fit
 
@@ -83,6 +83,23 @@ def numbers(law, n, epsilon, errors=normal_errors, bound=1.0, **kwargs):
 
     return Case(
         lambda: LinearRegression(gradient=ClipLabel(bound), row_norm=1.0, epsilon=epsilon, delta=1e-6),
+        draw, np.append(w, 0.1), **kwargs,
+    )  # fmt: skip
+
+
+def following(sandwich, law, n, epsilon, **kwargs):
+    """Errors that are the larger the farther a row is from the middle of one column."""
+    w = np.linspace(-1, 1, D)
+
+    def draw(rng):
+        X = law(rng, n)
+        return X, X @ w + 0.1 + 0.25 * np.sqrt(D) * (X[:, 0] - X[:, 0].mean()) * rng.normal(size=n)
+
+    return Case(
+        lambda: LinearRegression(
+            gradient=ClipLabel(2.0), row_norm=1.0, epsilon=epsilon, delta=1e-6,
+            solver=SufficientStatistics(sandwich=sandwich),
+        ),
         draw, np.append(w, 0.1), **kwargs,
     )  # fmt: skip
 
@@ -176,6 +193,9 @@ CASES: dict[str, Case] = {
     "squared, AR(.8), 1e5, eps 1": numbers(correlated_rows, 100_000, 1.0),
     "squared, 0/1 columns, 2e4, eps 1": numbers(bits, 20_000, 1.0, quick=True),
     "squared, skewed errors, AR(.8), 1e5, eps 1": numbers(correlated_rows, 100_000, 1.0, skewed_errors, 2.0),
+    "squared, errors that follow a column, 2e4, eps 8": following(True, normal_rows, 20_000, 8.0),
+    "squared, errors that follow a column, AR(.8), 1e5, eps 8": following(True, correlated_rows, 100_000, 8.0),
+    "squared, errors that follow a 0/1 column, 2e4, eps 8": following(True, bits, 20_000, 8.0),
     "mean, independent, 2e4, eps 1": columns(normal_rows, 20_000, 1.0, quick=True),
     "mean, AR(.8), 1e5, eps 1": columns(correlated_rows, 100_000, 1.0),
     "mean, 0/1 columns, 2e4, eps 1": columns(bits, 20_000, 1.0),

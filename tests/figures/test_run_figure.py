@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 
-from dpdist import LogisticRegression
-from dpdist.central import SVRG, GradientDescent
+from dpdist import LogisticRegression, MetricLearner
+from dpdist.central import SVRG, GradientDescent, MetricGradient
 from dpdist.errors import DataError
+from dpdist.estimators.outlook import nobody_asks
 from dpdist.figures import run_figure as figures
+from dpdist.figures.bounds import BOUNDS
 from dpdist.figures.figure_file import load_figure
-from dpdist.figures.measures import Gap, along, minimise, sparse_minimum
+from dpdist.figures.measures import Gap, ProjectedGradient, along, minimise, sparse_minimum
 from dpdist.figures.run_figure import run_figure
-from dpdist.jobs.job import JobError
-from dpdist.losses import Huber, Logistic
+from dpdist.jobs.job import JobError, make_estimator
+from dpdist.losses import Huber, Logistic, Sigmoid
 from dpdist.problems import linear_problems as synthetic
 from dpdist.problems.catalog import PROBLEMS
 
@@ -44,7 +47,11 @@ SOURCES = {
     "exp-ht-l0-logistic": "seed 003, section 5.2, Algorithm 5",
     "exp-ht-mean": "seed 003, section 5.2, Algorithm 5 and Theorem 9",
     "exp-ht-hard": "seed 003, section 5.2, Theorem 9",
+    "exp-pair-auc": "seed 000, section 3.3.5",
+    "exp-pair-metric": "seed 000, section 3.3.5",
     "exp-nldp": "seed 004, Algorithms 1 and 3",
+    "exp-nc-first": "seed 000, section 4.1.5",
+    "exp-nc-sosp": "seed 000, section 4.3.3; Theorem 4.2.4",
 }
 """The parts of the seeds that a figure draws and that have no figure of their own there."""
 SMALL = """\
@@ -286,6 +293,14 @@ def test_errors_along_a_run_end_with_the_model():
     assert np.abs(points[-2][2].coef_ - sampled.coef_).max() < step
 
 
+def test_a_model_without_coefficients_has_its_end_only():
+    rng = np.random.default_rng(0)
+    solver, X, y = MetricGradient(n_rounds=3, block_rows=10), rng.normal(size=(100, 3)), rng.integers(2, size=100)
+    options = {"row_norm": 1.0, "epsilon": 1.0, "delta": 1e-5, "random_state": 0, "cluster": "threads"}
+    model = MetricLearner(solver, classes=[0, 1], **options).fit(X, y)
+    assert len(model.history_) == 3 and [point[2] for point in along(model)] == [model]
+
+
 @pytest.mark.parametrize("loss", [Logistic(), Huber(0.5)])
 def test_the_minimum_is_one(loss):
     rng = np.random.default_rng(0)
@@ -393,3 +408,20 @@ def test_the_numbers_say_what_auto_became(tmp_path):
     path.write_text(f"{head}series:\n  {series}\npanels:\n{panel}presets:{rest.split('presets:')[1]}")
     record = run_figure(load_figure(path, n_seeds=1), tmp_path / "out")
     assert {row["method"] for row in parquet.read_table(record["files"]["parquet"]).to_pylist()} == {"dp-gd"}
+
+
+def test_projected_gradients_vanish_where_proximal_steps_stay_and_are_below_their_bounds():
+    job = load_figure("exp-nc-first").cells[0].job
+    generated = PROBLEMS["sphere-sigmoid"].generate({"n": 3000, "d": 4, "labels": (-1, 1)})
+    quiet = make_estimator(job).set_params(epsilon=1e8, delta=0.1, cluster="threads", solver__n_rounds=400)
+    with nobody_asks():
+        quiet.fit(generated.dataset)
+    metric = ProjectedGradient(generated, quiet)
+    rows = generated.dataset.read(0, 3000)
+    plain = np.linalg.norm(Sigmoid().derivative(np.zeros(3000), rows["y"]) @ rows["X"] / 3000)
+    assert metric.error(quiet) < 0.05 * metric.trivial() and metric.trivial() == pytest.approx(plain, rel=1e-2)
+    for n in (2000, 200_000):
+        small = replace(job, data={**job.data, "n": n, "d": 4})
+        on_rows, in_population = BOUNDS["gradient"](small), BOUNDS["population-gradient"](small)
+        assert in_population - on_rows == pytest.approx(0.25 * np.sqrt(4 * np.log(n) / n), rel=1e-6)
+        assert metric.error(quiet) < on_rows

@@ -74,6 +74,7 @@ report-noisy-max oneshot-topk krr sue oue olh hadamard-response subset-selection
 privunit privunitg ldp-gauss coord-sampling composition zcdp rdp pld subsampling shuffling parallel ledger odometer
 filter rng audit-cp audit-one-run fixed-point-sum sanitise noise-once neighbours
 nc-dp-pgd nc-dp-gd-mom nc-dp-gld nc-dp-fw-l2 glm-fw-l2 robreg-fw-l2 nc-dp-fw-l1 glm-fw-l1 robreg-fw-l1
+exp-nc-first exp-nc-sosp nc-population-grad
 nc-dp-pmd nc-expmech-net sosp-dp-gd sosp-dp-gd-so sosp-dp-tr sosp-dp-str sosp-select
 dp-gd dp-agd dp-sgd dp-svrg dp-svrgpp dp-katyusha dp-accmd dp-md dp-fw-l1 out-pert obj-pert saa-nrs saa-clipmean
 trim-mean-ss rgd-trim catoni-mean rgd-catoni rgd-catoni-stoch clip-gd exp-fast-erm exp-heavy
@@ -97,7 +98,7 @@ ladp-rr mv-private ds-em exp-crowd ds-private ds-init ds-auto ds-multiclass ds-f
 dp-gem-clip dp-gem-full dp-gem-split dp-spectral-init dp-em dp-gem-precond dp-em-suffstat dp-em-kgmm ldp-gem
 pair-dpgd pair-metric-dpgd pair-noisy-ogd pair-outpert pair-pgd-matrix
 off-pair-c off-pair-strc on-pair-c on-pair-strc fb-on-pair-c fb-on-pair-strc buf-fifo buf-reservoir buf-rsx pair-giga
-pair-online-to-batch pair-loss-auc pair-loss-metric pair-grad-cheb pair-grad-blocks
+exp-pair-auc exp-pair-metric pair-online-to-batch pair-loss-auc pair-loss-metric pair-grad-cheb pair-grad-blocks
 mixture-packing-lb exp-5.5 exp-5.6 exp-5.7 exp-5.8 exp-5.9 exp-5.10 exp-nldp exp-scaling
 """
 """What the literature on these methods calls them, their parts and their experiments."""

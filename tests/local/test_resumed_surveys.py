@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import dask
 import numpy as np
 import pytest
 
 from dpdist import Dataset, Ledger, local
+from tests import processes
 
-ROOT = Path(__file__).parents[2]
 N = 16_000
 PROGRAM = """
 import os, sys
@@ -58,10 +54,9 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("name", ["tables", "surface", "densities"])
 def test_a_survey_killed_among_its_reports_is_charged_once_and_the_same_when_it_goes_on(name, folder, tmp_path):
     whole, struck = fit(name, tmp_path / "whole.sqlite", folder), tmp_path / "struck.sqlite"
-    command = [sys.executable, "-c", PROGRAM, name, str(struck), str(folder)]
-    killed = subprocess.run(command, check=False, capture_output=True, timeout=300, text=True, cwd=ROOT)
-    assert killed.returncode == -9, killed.stderr
-    assert len(set(killed.stdout.split())) == 2, "two blocks of users had answered"
+    code, said = processes.run(PROGRAM, name, str(struck), str(folder))
+    assert code == -9, said
+    assert len(set(said.split())) == 2, "two blocks of users had answered"
     account = Dataset.open(folder).account
     assert Ledger.existing(struck).spent(account).epsilon == 1.0
     with dask.config.set(num_workers=2):

@@ -19,6 +19,7 @@ from dpdist.losses import (
     Logistic,
     Loss,
     NegativeSquare,
+    ResidualSquares,
     Sigmoid,
     SmoothedHinge,
     Squared,
@@ -32,6 +33,7 @@ from dpdist.losses import (
 ALL = [
     Logistic(), Squared(), Huber(), Huber(0.2), Biweight(), Biweight(0.5), SmoothedHinge(), SmoothedHinge(2.0),
     Sigmoid(), SquaredProbability(), Welsch(), Welsch(0.5), Cauchy(), Cauchy(0.5), NegativeSquare(),
+    ResidualSquares(0.5), ResidualSquares(3.0),
     WeightedLogistic(1.0, 5.0), WeightedLogistic(0.7, 0.3), WeightedHinge(5.0, 1.0), WeightedHinge(0.1, 0.3, 2.0),
 ]  # fmt: skip
 

@@ -96,9 +96,9 @@ def visible(make, X, y, folder, monkeypatch, caplog) -> dict:
     seen: dict = {}
     names: list[str] = []
 
-    def spy(self, tasks, stage):
-        names.append(f"{stage} x {len(tasks)}")
-        return RUN(self, tasks, stage)
+    def spy(self, tasks):
+        names.extend(task.func.__name__ for task in tasks)
+        return RUN(self, tasks)
 
     monkeypatch.setattr(workers.LocalThreads, "_run", spy)
     caplog.clear()

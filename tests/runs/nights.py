@@ -8,7 +8,6 @@ written down before: whoever uses a value has seen it.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import sys
@@ -16,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import dpdist
+from tests.processes import PROCESSES
 
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.runs.nights", "dpdist.cli.run", "dpdist.jobs.run", "dpdist.solvers"])
 KEEPERS = tuple(
     str(Path(dpdist.__file__).parent / keeper) for keeper in ("privacy/ledger/", "runs/", "engine/memory.py")
 )

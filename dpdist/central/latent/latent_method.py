@@ -16,11 +16,12 @@ import numpy as np
 
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.estimator import planned
-from dpdist.estimators.parameters import check_count, need_delta
+from dpdist.estimators.iterative_method import IterativeMethod
+from dpdist.estimators.parameters import need_delta
 from dpdist.identity import ADDED
 from dpdist.kernels.latent import Latent, TwoComponents
 from dpdist.kernels.moments import unpack_symmetric
-from dpdist.method import DECIDED, Line, Method, Noted, Oracle, Public, Vector
+from dpdist.method import DECIDED, Line, Noted, Oracle, Public, Vector
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import SymmetricGaussian
 from dpdist.queries.latent_sums import LabelledMomentSum
@@ -53,7 +54,7 @@ class Statement(Noted):
 
 
 @dataclass(frozen=True)
-class LatentMethod(Method):
+class LatentMethod(IterativeMethod):
     """An EM algorithm.
 
     Parameters
@@ -69,18 +70,6 @@ class LatentMethod(Method):
         "expected distance of the coefficients to the truth, noise and sampling, for rows of the model with a truth as "
         "long as radius, from a start that finds it"
     )
-
-    n_rounds: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.n_rounds is not None:
-            check_count("n_rounds", self.n_rounds)
-
-    @property
-    def rounds(self) -> int:
-        """The number of rounds, once it is decided."""
-        assert self.n_rounds is not None
-        return self.n_rounds
 
     @property
     def no_intervals(self) -> str:

@@ -22,7 +22,7 @@ from dpdist.central.linear.preconditioned import PreconditionedGradient
 from dpdist.central.linear.prediction import Prediction
 from dpdist.central.linear.robust_newton import RobustNewton, robust_newton_can
 from dpdist.central.linear.saddle_escape import SaddleEscape
-from dpdist.central.linear.second_order import TrustRegion
+from dpdist.central.linear.second_order import TrustRegion, hessians_tell
 from dpdist.central.linear.stationary import HeavyBall, Langevin
 from dpdist.central.linear.subspace import SubspaceNewton, newton_steps
 from dpdist.central.linear.sufficient_statistics import SufficientStatistics
@@ -53,6 +53,10 @@ SMALL = 0.1
 NOT_CONVEX = (
     "the loss is not convex: descent, with rounds and steps by public numbers; solver='trust-region' asks for Hessians "
     "and leaves saddles in fewer passes"
+)
+ILL_CONDITIONED = (
+    "the penalty is smooth and has no curvature far out, so that nothing public bounds how badly conditioned the "
+    "problem is; released Hessians show usual curvature, and their steps do not depend on it"
 )
 NOTHING = 0.01
 """Part of what a fit is worth that does not count."""
@@ -173,6 +177,8 @@ def _only_one(problem: Problem) -> LinearMethod | None:
         return replace(solver, reason=reason)
 
     if problem.smooth_penalty is not None:
+        if problem.loss.convex and _has_hessians(problem):
+            return because(TrustRegion(), ILL_CONDITIONED)
         return because(GradientDescent(), "the penalty is smooth, and its gradient is added to what is released")
     gradient = problem.gradient
     vertices = isinstance(problem.constraint, L1Ball | Simplex)
@@ -193,6 +199,18 @@ def _only_one(problem: Problem) -> LinearMethod | None:
     if asked.clip_norm is not None or problem.constraint is not None or problem.row_norm is None:
         return because(GradientDescent(), "clip or set were chosen for it")
     return None
+
+
+def _has_hessians(problem: Problem) -> bool:
+    """Whether a trust region can be fitted, and released Hessians show usual curvature."""
+    if problem.n_features > MOST_FEATURES or not isinstance(problem.rows, All):
+        return False
+    alike = replace(problem, public=problem.public.one_row_each())
+    try:
+        decided = TrustRegion().decide(alike.public, alike)
+    except (BudgetError, MissingBound):
+        return False
+    return hessians_tell(decided.problem)
 
 
 def _is_scarce(problem: Problem) -> bool:

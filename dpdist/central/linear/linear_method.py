@@ -22,10 +22,11 @@ from dpdist.central.linear.normal_rows import response
 from dpdist.central.linear.prediction import Prediction, predicted, rows_before_a_fit
 from dpdist.constraints import Constraint, ElasticNet, Penalty, SmoothPenalty, is_proximal, is_smooth
 from dpdist.errors import BudgetError, MissingBound
-from dpdist.estimators.parameters import BOUNDS, check_bound, check_count, keep_plain, public_vector
+from dpdist.estimators.iterative_method import IterativeMethod
+from dpdist.estimators.parameters import BOUNDS, check_bound, keep_plain, public_vector
 from dpdist.identity import ADDED
 from dpdist.losses import Loss
-from dpdist.method import DECIDED, Expected, Method, Noted, Oracle, Public
+from dpdist.method import DECIDED, Expected, Noted, Oracle, Public
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.budget import Budget, Neighbours
@@ -130,7 +131,7 @@ class Problem(Noted):
 
 
 @dataclass(frozen=True)
-class LinearMethod(Method):
+class LinearMethod(IterativeMethod):
     """A solver.
 
     Parameters
@@ -155,11 +156,8 @@ class LinearMethod(Method):
     default_alpha: ClassVar[float] = 1e-4
     """Strength of the penalty where the user leaves it open."""
 
-    n_rounds: int | None = None
-
     def __post_init__(self) -> None:
-        if self.n_rounds is not None:
-            check_count("n_rounds", self.n_rounds)
+        super().__post_init__()
         if getattr(self, "step_size", None) is not None:
             check_bound("step_size", self.step_size)  # type: ignore[attr-defined]
         if getattr(self, "combine", "auto") not in COMBINE:
@@ -169,12 +167,6 @@ class LinearMethod(Method):
     def problem(self) -> Problem:
         """What was stated."""
         return self.statement
-
-    @property
-    def rounds(self) -> int:
-        """The number of rounds, once it is decided."""
-        assert self.n_rounds is not None
-        return self.n_rounds
 
     def one_row_each(self) -> Self:
         alike = self.public.one_row_each()
@@ -188,6 +180,11 @@ class LinearMethod(Method):
             "'sufficient-statistics' (squared loss) and 'robust-newton' (Huber's, or squares with residuals that are "
             "cut), with a ridge penalty or none and without a constraint"
         )
+
+    @property
+    def measured(self) -> str:
+        """What a plan says that its error is, and what else public numbers tell."""
+        return self.measures
 
     @abstractmethod
     def solution(self, oracle: Oracle, target: int | None) -> Vector:

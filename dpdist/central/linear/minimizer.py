@@ -276,6 +276,10 @@ class Minimizer(Estimator):
             method.rests_on,
         )
 
+    def _measures(self, method: Method) -> str:
+        assert isinstance(method, LinearMethod)
+        return method.measured
+
     def _trivial_error(self, method: Method) -> float | None:
         loss = self._loss()
         return float(loss.value(0.0, 1.0)) if loss.labels == "signs" else None

@@ -39,7 +39,7 @@ from typing import Any, Self
 
 from dpdist.central.linear.gradient_descent import ClippedDescent, norm_gradient
 from dpdist.central.linear.linear_method import Combine, Problem, Vector, need
-from dpdist.central.linear.second_order import HALF, Curved, check_smooth, check_target, ended
+from dpdist.central.linear.second_order import HALF, Certifies, Curved, check_smooth, check_target, ended
 from dpdist.constraints import largest_norm
 from dpdist.errors import BudgetError
 from dpdist.estimators.parameters import check_count
@@ -54,7 +54,7 @@ HESSIANS = 10
 
 
 @dataclass(frozen=True)
-class SaddleEscape(ClippedDescent):
+class SaddleEscape(Certifies, ClippedDescent):
     """Projected gradient steps that leave saddles along released curvature.
 
     Parameters

@@ -29,9 +29,10 @@ releases. In random samples the two are lines of their own, and the smaller sens
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -120,6 +121,58 @@ class Curved:
         """Whether a certificate says as much as was declared to be wanted."""
         return target is not None and self.rate is None and self.curvature <= target
 
+    @property
+    def told(self) -> str:
+        """What can be certified, in words."""
+        if not math.isfinite(self.accuracy):
+            return "no bound of the third derivative is known, so that no local minimum can be certified"
+        return (
+            f"released numbers tell local minima up to gradients of length {self.accuracy:.2g} and a negative "
+            f"curvature of {self.curvature:.2g}"
+        )
+
+    def untold(self, target: float | None) -> list[str]:
+        """That a certificate is wanted which these rows and this budget cannot give."""
+        if target is None or self.tells(target):
+            return []
+        why = "samples of the rows certify nothing" if self.rate is not None else self.told
+        return [
+            f"curvature_target={target:g} is out of reach: {why}. certified_ will be False; take more rows or a larger "
+            "epsilon, or leave it out"
+        ]
+
+
+class Certifies:
+    """What methods say of certificates before a row is read."""
+
+    measures: ClassVar[str]
+    curvature_target: float | None
+
+    @property
+    @abstractmethod
+    def curved(self) -> Curved:
+        """The problem, with what can be certified."""
+
+    @property
+    def measured(self) -> str:
+        """What a plan says that its error is, and what can be certified."""
+        return f"{self.measures}; {self.curved.told}"
+
+    def warnings(self) -> Sequence[str]:
+        """Where a certificate is wanted that cannot be given."""
+        return self.curved.untold(self.curvature_target)
+
+
+def hessians_tell(problem: Problem) -> bool:
+    """Whether released Hessians show usual curvature: the edge ``s sqrt(2 d)`` of their noise is below it.
+
+    That of rows that are equally long in all directions, ``l'' r^2 / d``.
+    """
+    d = problem.n_parameters
+    assert problem.row_norm is not None
+    usual = problem.loss.curvature_bound * (problem.row_norm**2 + problem.intercept**2) / d
+    return Curved(problem, ROUNDS, ROUNDS).noise[1] * math.sqrt(2 * d) <= usual
+
 
 def check_smooth(problem: Problem, solver: str) -> None:
     """Refuse losses and penalties without second derivatives."""
@@ -147,7 +200,7 @@ def check_target(target: float | None) -> None:
 
 
 @dataclass(frozen=True)
-class TrustRegion(LoopMethod):
+class TrustRegion(Certifies, LoopMethod):
     """Exact steps of released quadratic models, in balls that shrink.
 
     Parameters
@@ -257,7 +310,7 @@ class TrustRegion(LoopMethod):
 
 
 @dataclass(frozen=True)
-class CertifiedDescent(ClippedDescent):
+class CertifiedDescent(Certifies, ClippedDescent):
     """A descent that keeps half of mu^2 for Hessians at its last iterates, of which it returns one.
 
     Parameters are those of `dpdist.central.linear.heavy_tailed.GradientDescent`.

@@ -12,8 +12,13 @@ Rows longer than ``row_norm`` count by the square of its ratio to their norm, wi
 weights, whose solution is that of all rows where the model holds. Where data are few the rows' norms are counted first,
 in octaves below ``row_norm`` and for 2 % of the budget, and the norm that matters is a usual one: where noise is least.
 
-Why it is private: both are sums of bounded rows (`dpdist.queries.moment_sums`, `dpdist.queries.gradient_sums`);
-solution, cut and gains follow from releases.
+Standard errors take errors for equally large at all rows, ``J = s^2 X'X``. With ``sandwich=True`` the sum of squared
+gradients at the first solution is released as well, ``J = sum e^2 x x'`` with residuals cut at five of their standard
+deviations: intervals then hold where the size of errors follows the rows (White 1980), as far as the difference to
+``s^2 X'X`` stands out of its noise.
+
+Why it is private: all are sums of bounded rows (`dpdist.queries.moment_sums`, `dpdist.queries.gradient_sums`);
+solution, cuts and gains follow from releases.
 """
 
 from __future__ import annotations
@@ -32,14 +37,15 @@ from dpdist.central.linear.normal_rows import Rows, least_squares
 from dpdist.central.linear.robust_newton import scale_of_rows
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS
+from dpdist.identity import ADDED
 from dpdist.kernels.moments import unpack_symmetric
-from dpdist.losses import Huber, Squared
+from dpdist.losses import Huber, ResidualSquares, Squared
 from dpdist.method import DECIDED, Line, Oracle, Public
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.queries.gradient_sums import GradientSum
-from dpdist.queries.moment_sums import SecondMomentSum
+from dpdist.queries.moment_sums import HessianSum, SecondMomentSum
 from dpdist.queries.scaled_rows import NormCounts
 from dpdist.solvers.least_squares import (
     ERROR_OF_MOMENT,
@@ -49,7 +55,7 @@ from dpdist.solvers.least_squares import (
     improved,
     shown_of_bias,
 )
-from dpdist.solvers.standard_errors import Uncertainty, sandwich
+from dpdist.solvers.standard_errors import Matrix, Uncertainty, sandwich, shrunk_to
 
 MOMENT_SHARE = 0.7
 LABEL_SCALE = 0.7
@@ -62,9 +68,14 @@ LOOK = 5000.0
 """Rows x mu / sqrt(features) below which the norms of rows are counted: the noise is in proportion to the norm beyond
 which rows count less, and a usual one is often far below the public bound."""
 NORM_SHARE = 0.02
+SQUARES_SHARE = 0.1
 PASSES = 2
+LARGEST_RATIO = 1e30
+"""Of the label bound to ``row_norm``."""
 RESIDUALS = 2.5
 """Standard deviations at which residuals are cut."""
+LARGEST_RESIDUALS = 5.0
+"""Those at which they are cut before they are squared."""
 
 
 @dataclass(frozen=True)
@@ -73,18 +84,34 @@ class SufficientStatistics(LinearMethod):
 
     For the squared loss, with a ridge penalty or none, on all rows; ``gradient=ClipLabel(label_bound)`` bounds the
     labels. Two passes, and where data are few one before that counts the norms of rows.
+
+    Parameters
+    ----------
+    sandwich : bool, default False
+        Standard errors for errors whose size follows the rows, for a tenth of the budget and one more pass.
     """
 
     tag, name = "SufficientStatistics", "sufficient-statistics"
-    rests_on: ClassVar[str] = (
-        "Rests on the released second moment and residuals, the noise of both releases, labels within label_bound, and "
-        "errors that have the same law at all rows."
-    )
-
     n_rounds: int | None = field(default=PASSES, kw_only=True, repr=False, metadata=DECIDED)
+
+    sandwich: bool = field(default=False, kw_only=True, metadata=ADDED)
 
     default_alpha: ClassVar[float] = 0.0
     weighs: ClassVar[bool] = True
+
+    @property
+    def rests_on(self) -> str:  # type: ignore[override]
+        known = (
+            "Rests on the released second moment and residuals, the noise of both releases, labels within label_bound"
+        )
+        if self.sandwich:
+            return (
+                f"{known}, and squared gradients that were released: errors may be larger at some rows than at others."
+            )
+        return (
+            f"{known}, and errors that have the same law at all rows. Where they are larger at some rows than at "
+            "others intervals may be too narrow: solver=SufficientStatistics(sandwich=True) has them for any."
+        )
 
     def decide(self, public: Public, statement: Problem) -> Self:
         problem = bounded_by(statement, self.name, ClipLabel)
@@ -96,10 +123,22 @@ class SufficientStatistics(LinearMethod):
                 f"label_bound is missing: {BOUNDS['label_bound']}, with gradient=ClipLabel(label_bound=...)"
             )
         _check(problem, self.name)
-        return self._with(public, problem)
+        asked = self._with(public, problem)
+        asked._check_sizes()
+        return asked
+
+    def _check_sizes(self) -> None:
+        row_norm, label_bound = self._bounds
+        if not 1 / LARGEST_RATIO <= label_bound / row_norm <= LARGEST_RATIO:
+            raise BudgetError(
+                f"label_bound={label_bound!r} and row_norm={row_norm!r} are too far apart for one matrix to hold both: "
+                f"expected a ratio of at most {LARGEST_RATIO:g}. Measure labels or features in other units"
+            )
+        if not isinstance(self.sandwich, bool):
+            raise BudgetError(f"sandwich must be True or False, got {self.sandwich!r}")
 
     def lines(self) -> Sequence[Line]:
-        rest = 1 - NORM_SHARE * self._looks
+        rest = 1 - NORM_SHARE * self._looks - SQUARES_SHARE * self.sandwich
         return [
             *([Line("row norms", Gaussian(), self._norms, share=NORM_SHARE)] if self._looks else []),
             Line(
@@ -109,6 +148,7 @@ class SufficientStatistics(LinearMethod):
                 share=MOMENT_SHARE * rest,
             ),
             Line("gradient", Gaussian(), share=(1 - MOMENT_SHARE) * rest),
+            *([Line("squared gradients", SymmetricGaussian(), share=SQUARES_SHARE)] if self.sandwich else []),
         ]
 
     @property
@@ -152,6 +192,10 @@ class SufficientStatistics(LinearMethod):
         """Of the squared loss with residuals cut there, which is Huber's."""
         return GradientSum(Huber(cut), row_norm, cut * self._length(row_norm), self.constant(row_norm), weighed=True)
 
+    def squares(self, cut: float, row_norm: float) -> HessianSum:
+        """Of the gradients of the squared loss, with residuals cut there."""
+        return HessianSum(ResidualSquares(cut), row_norm, self.constant(row_norm), weighed=True)
+
     def solution(self, oracle: Oracle, target: int | None) -> Vector:
         row_norm, _, found = self._solved(oracle)
         return self._in_units(found.point, row_norm)
@@ -161,19 +205,40 @@ class SufficientStatistics(LinearMethod):
         return {
             "solutions": self._in_units(found.point, row_norm)[None],
             "expected_error": found.excess / found.n_rows,
-            "uncertainty": [self._uncertainty(first, found, row_norm)],
+            "uncertainty": [self._uncertainty(oracle, first, found, row_norm)],
         }
 
-    def _uncertainty(self, first: Posterior, found: Posterior, row_norm: float) -> Uncertainty:
-        """For errors that are as large at all rows: ``J = s^2 X'X``."""
+    def _uncertainty(self, oracle: Oracle, first: Posterior, found: Posterior, row_norm: float) -> Uncertainty:
+        """For errors that are as large at all rows ``J = s^2 X'X``, else as it was released."""
         problem = self.problem
         ridge = problem.strong_convexity * problem.n_rows * self._slopes
         variance = first.least_residuals(first.left_by_noise)
+        variation = variance * (found.moment - np.diag(ridge))
+        if self.sandwich:
+            variation = self._seen_variation(oracle, first, row_norm, variation)
         known = sandwich(
-            found.stated, found.shrinkage, found.moment, variance * (found.moment - np.diag(ridge)),
+            found.stated, found.shrinkage, found.moment, variation,
             pull=ridge * found.point, hessian_std=math.sqrt(2) * found.noise,
         )  # fmt: skip
         return known.mapped(np.diag(self._in_units(np.ones(problem.n_parameters), row_norm)))
+
+    def _seen_variation(self, oracle: Oracle, first: Posterior, row_norm: float, expected: Matrix) -> Matrix:
+        """The released sum of squared gradients, of rows up to a usual norm.
+
+        Squares of norms are, of normal rows, ``(1 + 3 sqrt(2 / e)) tr M / n`` at most in all but a few, where
+        ``e = (tr M)^2 / |M|^2`` is how many directions they have. Longer rows count less, with their constant feature.
+        """
+        lengths = first.moment[: self.problem.n_features, : self.problem.n_features]
+        trace = float(np.trace(lengths))
+        usual = trace / first.n_rows * (1 + 3 * math.sqrt(2 * float(np.sum(lengths**2))) / trace)
+        norm = min(row_norm, math.sqrt(usual))
+        units = (
+            self._slopes + (1 - self._slopes) * row_norm / norm
+        )  # of the constant feature, in proportion to the norm
+        query = self.squares(LARGEST_RESIDUALS * self._residuals(first), norm)
+        seen = unpack_symmetric(oracle.ask("squared gradients", first.point * units, query))
+        of_rows = shrunk_to(expected / np.outer(units, units), seen, oracle.noise_std / math.sqrt(2))
+        return of_rows * np.outer(units, units)
 
     @property
     def _slopes(self) -> Vector:
@@ -199,13 +264,16 @@ class SufficientStatistics(LinearMethod):
             constant=moment.intercept,
             ridge=ridge,
         )
-        cut = RESIDUALS * min(found.residuals, 2 * bound)
+        cut = RESIDUALS * self._residuals(found)
         oracle.visit(self._in_units(found.point, row_norm))
         gradient = oracle.ask("gradient", found.point, self.gradient(cut, row_norm))
         gradient = gradient + ridge * self._slopes * found.point
         bias = bias_of_cut(found, cut, moment.intercept)
         shown = shown_of_bias(found, gradient, oracle.noise_std, cut, moment.intercept)
         return row_norm, found, improved(found, gradient, oracle.noise_std, bias, shown)
+
+    def _residuals(self, found: Posterior) -> float:
+        return min(found.residuals, 2 * self._bounds[1])
 
     @property
     def _is_followed(self) -> bool:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-from dpdist.central.matrices.second_moment import MomentMethod, Moments
-from dpdist.estimators.moment_components import HALF_OF_THEORY, DenseComponents, SparseComponents
+from dpdist.central.matrices.second_moment import Moments
+from dpdist.estimators.moment_components import DenseComponents, SparseComponents
 
 
 @dataclass(eq=False, repr=False)
@@ -58,10 +58,7 @@ class PCA(DenseComponents, Moments):
     True
     """
 
-    n_components: int = 2
     _: KW_ONLY
-    gap: float | None = None
-    mechanism: str | MomentMethod = "auto"
     neighbours: str = "replace-one"  # type: ignore[misc]
     n_public: int | None = None  # type: ignore[misc]
 
@@ -107,12 +104,6 @@ class SparsePCA(SparseComponents, Moments):
     [0, 1, 2]
     """
 
-    n_components: int = 2
     _: KW_ONLY
-    refit: bool = True
-    multiple: float = HALF_OF_THEORY
-    product_std: float | None = None
-    n_nonzero: int | None = None
-    mechanism: str | MomentMethod = "auto"
     neighbours: str = "replace-one"  # type: ignore[misc]
     n_public: int | None = None  # type: ignore[misc]

@@ -97,7 +97,7 @@ class MetricGradient(Method):
         if public.n_rows < self.block_rows:
             raise BudgetError(
                 f"{public.n_rows} rows are too few for one block of {self.block_rows}, inside which rows are paired: "
-                f"take more, or MetricGradient(block_rows={max(public.n_rows, 2)})"
+                "take more" + (f", or MetricGradient(block_rows={public.n_rows})" if public.n_rows > 1 else "")
             )
         query = BlockPairSum(public.n_features, statement.row_norm, self.block_rows)
         step = self.step_size or statement.row_norm**-4

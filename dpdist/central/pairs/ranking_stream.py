@@ -25,9 +25,10 @@ from typing import Any, Self
 from dpdist.central.pairs.ranking_method import RankingRounds, RankingStatement
 from dpdist.errors import BudgetError
 from dpdist.estimators.parameters import check_bound, check_count, choice
+from dpdist.identity import ADDED
 from dpdist.method import DECIDED, Line, Oracle, Public, Vector
 from dpdist.privacy.accounting.plan import Plan
-from dpdist.privacy.accounting.stream_paths import MEMORIES, StreamPath
+from dpdist.privacy.accounting.stream_paths import DRAWN, MEMORIES, StreamPath
 from dpdist.privacy.mechanisms.additive import Gaussian
 from dpdist.queries.pair_sums import StreamPairSum
 
@@ -41,12 +42,15 @@ class PairStream(RankingRounds):
     n_rounds : int, optional
         Blocks that are compared with earlier ones. Default: ``(L B n mu / (3.6 (G / 2) sqrt(d)))^(2/3)`` blocks,
         ``L = R^2`` as the steps have it, B the radius.
-    memory : {"fifo", "all"}
-        The past of a block: the last ``n_kept`` blocks, or all before it.
+    memory : {"fifo", "all", "reservoir", "rsx"}
+        The past of a block: the last ``n_kept`` blocks, all before it, or those of a random buffer
+        (`dpdist.privacy.accounting.buffers`), for which rows that stay long pay more.
     n_kept : int, default 1
-        Blocks that ``"fifo"`` keeps.
+        Blocks that a buffer keeps.
     step_size : float, optional
         Public. Default: ``1 / row_norm^2``.
+    seed : int, default 0
+        Public, of a random buffer.
     """
 
     tag, name = "PairStream", "stream"
@@ -54,6 +58,7 @@ class PairStream(RankingRounds):
     memory: str = "fifo"
     n_kept: int = 1
     step_size: float | None = None
+    seed: int = field(default=0, metadata=ADDED)
 
     path: StreamPath = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
 
@@ -65,6 +70,9 @@ class PairStream(RankingRounds):
             raise BudgetError(f"n_kept={self.n_kept} has nobody to read it with memory='all', which keeps all blocks")
         if self.step_size is not None:
             check_bound("step_size", self.step_size)
+        check_count("seed", self.seed, low=0)
+        if self.seed and self.memory not in DRAWN:
+            raise BudgetError(f"seed={self.seed} has nobody to read it: memory={self.memory!r} draws nothing")
 
     def decide(self, public: Public, statement: RankingStatement) -> Self:
         if public.units.max_rows > 1:
@@ -77,7 +85,7 @@ class PairStream(RankingRounds):
         rounds = self.n_rounds or decided._default_rounds()
         if public.n_rows < rounds + 1:
             raise BudgetError(f"{public.n_rows} rows are too few for {rounds + 1} blocks of a stream: take more rows")
-        path = StreamPath(self.memory, rounds + 1, public.n_rows // (rounds + 1), self.n_kept)
+        path = StreamPath(self.memory, rounds + 1, public.n_rows // (rounds + 1), self.n_kept, self.seed)
         return replace(decided, n_rounds=rounds, path=path)
 
     def _default_rounds(self) -> int:

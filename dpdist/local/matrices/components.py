@@ -12,13 +12,10 @@ Seed 000, Algorithms 6.1.46 and 6.1.47, with reports that are calibrated for ``x
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from dataclasses import dataclass
 
-from dpdist.estimators.choices import Offered
-from dpdist.estimators.moment_components import HALF_OF_THEORY, DenseComponents, SparseComponents
-from dpdist.local.matrices.second_moment import MECHANISMS, MomentReports, ReportedMoments
+from dpdist.estimators.moment_components import DenseComponents, SparseComponents
+from dpdist.local.matrices.second_moment import ReportedMoments
 
 
 @dataclass(eq=False, repr=False)
@@ -59,13 +56,6 @@ class PCA(DenseComponents, ReportedMoments):
     >>> bool(model.components_[0, 0] > 0.99)
     True
     """
-
-    offers: ClassVar[Mapping[str, Offered]] = {"mechanism": MECHANISMS}
-
-    n_components: int = 2
-    _: KW_ONLY
-    gap: float | None = None
-    mechanism: str | MomentReports = "auto"
 
 
 @dataclass(eq=False, repr=False)
@@ -108,13 +98,3 @@ class SparsePCA(SparseComponents, ReportedMoments):
     >>> np.flatnonzero(model.support_).tolist()
     [0, 1, 2]
     """
-
-    offers: ClassVar[Mapping[str, Offered]] = {"mechanism": MECHANISMS}
-
-    n_components: int = 2
-    _: KW_ONLY
-    refit: bool = True
-    multiple: float = HALF_OF_THEORY
-    product_std: float | None = None
-    n_nonzero: int | None = None
-    mechanism: str | MomentReports = "auto"

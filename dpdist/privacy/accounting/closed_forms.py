@@ -7,6 +7,7 @@ up.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 
@@ -98,6 +99,7 @@ def gdp_delta(epsilon: float, mu: float) -> float:
     return min(1.0, math.exp(min(0.0, _log_gdp_delta(epsilon, mu) + _SLACK)))
 
 
+@functools.lru_cache(maxsize=1024)
 def gdp_mu(epsilon: float, delta: float) -> float:
     """Largest mu for which mu-GDP gives (epsilon, delta)-DP: what a sequence of Gaussian releases may spend.
 

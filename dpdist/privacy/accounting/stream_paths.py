@@ -7,19 +7,27 @@ sensitivity, one of the m blocks before it moves it by ``1/m`` of that. For Gaus
     1 + sum_{later releases that its block takes part in} 1 / m^2
 
 full releases: less than ``pi^2 / 6 = 1.645`` for the full past, 2 for one block of past (spec 02, section 4; PRIVACY-
-REVIEW P10). Which blocks take part is fixed by public numbers before a row is read.
+REVIEW P10). Which blocks take part is fixed by public numbers before a row is read, and by a public seed where a buffer
+draws its blocks (`dpdist.privacy.accounting.buffers`); a block that is held c times counts with ``c / m``, by the path.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
-from dpdist.errors import BudgetError
+import numpy as np
 
-MEMORIES = ("fifo", "all")
+from dpdist.errors import BudgetError
+from dpdist.identity import ADDED
+from dpdist.privacy.accounting.buffers import buffer_path
+
+MEMORIES = ("fifo", "all", "reservoir", "rsx")
+DRAWN = ("reservoir", "rsx")
 
 
 @dataclass(frozen=True)
@@ -30,11 +38,13 @@ class StreamPath:
 
     Parameters
     ----------
-    memory : {"fifo", "all"}
-        The last ``n_kept`` blocks, or all of them.
+    memory : {"fifo", "all", "reservoir", "rsx"}
+        The last ``n_kept`` blocks, or all of them, or those that a random buffer of ``n_kept`` places holds.
     n_blocks, block_rows : int
         Blocks of the stream, and rows of each.
     n_kept : int, default 1
+    seed : int, default 0
+        Public, of a random buffer.
 
     Examples
     --------
@@ -48,10 +58,11 @@ class StreamPath:
     n_blocks: int
     block_rows: int
     n_kept: int = 1
+    seed: int = field(default=0, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if self.memory not in MEMORIES:
-            raise BudgetError(f"memory={self.memory!r} is not known; choose 'fifo' or 'all'")
+            raise BudgetError(f"memory={self.memory!r} is not known; choose one of {', '.join(MEMORIES)}")
         if not (self.n_blocks >= 2 and self.block_rows >= 1 and self.n_kept >= 1):
             raise BudgetError(
                 f"a stream has at least two blocks of at least one row, got {self.n_blocks} of {self.block_rows}"
@@ -62,17 +73,31 @@ class StreamPath:
         """One for every block but the first."""
         return self.n_blocks - 1
 
-    def past(self, turn: int) -> range:
-        """The blocks that block ``turn + 1`` is compared with."""
+    def past(self, turn: int) -> Sequence[int]:
+        """The blocks that block ``turn + 1`` is compared with, in their order; one may be there several times."""
         if not 0 <= turn < self.n_releases:
             raise BudgetError(f"the stream has releases 0 to {self.n_releases - 1}, and none with number {turn}")
+        if self.memory in DRAWN:
+            held = buffer_path(self.memory, self.n_blocks, self.n_kept, self.seed)[turn + 1]
+            return [int(block) for block in np.sort(held[held >= 0])]
         return range(max(0, turn + 1 - self.n_kept) if self.memory == "fifo" else 0, turn + 1)
 
     @cached_property
     def paid(self) -> float:
         """How many full releases the dearest row pays for."""
+        if self.memory in DRAWN:
+            return self._paid_by_blocks() * (1 + 2.0**-40)
         reach = self.n_kept if self.memory == "fifo" else self.n_releases
         shares = [1.0 / len(self.past(turn)) ** 2 for turn in range(min(self.n_releases, 2 * reach))]
         # block 0 is never new, and no block later in the stream stays longer, or with fewer others, than block 1
         first, second = math.fsum(shares[:reach]), 1.0 + math.fsum(shares[1 : reach + 1])
         return max(first, second) * (1 + 2.0**-40)
+
+    def _paid_by_blocks(self) -> float:
+        paid = np.ones(self.n_blocks)
+        paid[0] = 0.0  # never new
+        for turn in range(self.n_releases):
+            past = self.past(turn)
+            for block, times in Counter(past).items():
+                paid[block] += (times / len(past)) ** 2
+        return float(paid.max())

@@ -187,13 +187,15 @@ def distance_ratio(
     """Distance over bound as a float for display, and the exact verdict: whether it is above 1."""
     if norm == NUCLEAR:
         return _nuclear_ratio(difference, Fraction(bound))
+    above, below = int(bound.numerator), int(bound.denominator)  # integers: thousands of pairs are compared
     if norm in (2, FROBENIUS):
         square = sum(d * d for d in difference)
         if norm == FROBENIUS:
             square = 2 * square - sum(difference[i] ** 2 for i in diagonal(len(difference)))
-        return math.sqrt(Fraction(square) / Fraction(bound) ** 2), square > bound**2
-    size = sum(map(abs, difference)) if norm == 1 else max(map(abs, difference), default=0)
-    return float(Fraction(size) / Fraction(bound)), size > bound
+        square, limit = square * below**2, above**2
+        return math.sqrt(square / limit), square > limit
+    size = (sum(map(abs, difference)) if norm == 1 else max(map(abs, difference), default=0)) * below
+    return size / above, size > above
 
 
 def diagonal(n_packed: int) -> list[int]:

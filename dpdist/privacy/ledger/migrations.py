@@ -80,10 +80,24 @@ def found_version(store: Migratable, db: Transaction, schema: Schema) -> tuple[i
     return int(store.has_table(db, schema.table)), False
 
 
-def bring_up_to_date(store: Migratable, schema: Schema) -> None:
+def statements_of(schema: Schema) -> list[str]:
+    """What makes the tables of a database that has none, to be copied: without what the functions of migrations do.
+
+    They give each database a name of its own, and `bring_up_to_date` calls them for every copy.
+    """
+    steps = [step for migration in schema.migrations for step in migration if isinstance(step, str)]
+    return [
+        *steps,
+        f"CREATE TABLE {schema.record} (version INTEGER NOT NULL)",
+        f"INSERT INTO {schema.record} VALUES (0)",
+    ]
+
+
+def bring_up_to_date(store: Migratable, schema: Schema, copied: bool = False) -> None:
     """Make the tables, or change older ones, once.
 
-    Tables of this program's version stay as they are, so an account without the right to create can use them.
+    Tables of this program's version stay as they are, so an account without the right to create can use them. Of those
+    that were ``copied`` from where `statements_of` made them, the statements are done.
     """
 
     def change(db: Transaction) -> None:
@@ -93,6 +107,8 @@ def bring_up_to_date(store: Migratable, schema: Schema) -> None:
             return
         for migration in schema.migrations[version:]:
             for step in migration:
+                if isinstance(step, str) and copied:
+                    continue
                 if isinstance(step, str):
                     store.define(db, step)
                     if version and (made := _CREATED.match(step)):

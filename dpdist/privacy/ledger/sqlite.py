@@ -10,6 +10,7 @@ The file must be on a local disk: SQLite's locks are not reliable on network fil
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import sqlite3
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from dpdist.errors import LedgerError, LedgerUnavailable
-from dpdist.privacy.ledger.migrations import Migratable, Schema, bring_up_to_date, check_version
+from dpdist.privacy.ledger.migrations import Migratable, Schema, bring_up_to_date, check_version, statements_of
 from dpdist.privacy.ledger.postgres import PostgresDatabase, is_address
 from dpdist.privacy.ledger.transaction import Transaction
 
@@ -163,7 +164,11 @@ class Database:
 
     def keep(self, schema: Schema) -> None:
         """Make or migrate more tables, and refuse to write once a newer program has changed them."""
-        bring_up_to_date(self, schema)
+        copied = self.path == MEMORY and not self._schemas
+        if copied:
+            with _COPYING:
+                _empty(schema).backup(self._connection)
+        bring_up_to_date(self, schema, copied)
         self._schemas = (*self._schemas, schema)
 
     def _check_pages(self) -> None:
@@ -295,6 +300,19 @@ class Database:
         """Close the file; later calls raise `LedgerError`."""
         with self._lock:
             self._connection.close()
+
+
+@functools.cache
+def _empty(schema: Schema) -> sqlite3.Connection:
+    """Tables to be copied: every fit on arrays has a ledger in memory, and to make them anew takes as long as a fit."""
+    made = sqlite3.connect(MEMORY, check_same_thread=False)
+    for statement in statements_of(schema):
+        made.execute(statement)
+    made.commit()
+    return made
+
+
+_COPYING = threading.Lock()
 
 
 def located(path: str) -> str:

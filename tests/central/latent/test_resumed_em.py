@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import closing
 
 import numpy as np
 import pytest
 
 from dpdist import Ledger
+from tests import processes
 
 PROGRAM = """
 import os, sys
@@ -51,8 +50,7 @@ np.savez(folder + "/found.npz", coef=model.coef_, asked=len(asked), path=model.h
 )
 def test_a_killed_fit_goes_on_under_its_charge(dies, cells, tmp_path):
     def run(dies: str) -> int:
-        command = [sys.executable, "-c", PROGRAM, str(tmp_path), dies, cells]
-        return subprocess.run(command, check=False, capture_output=True, timeout=300).returncode
+        return processes.run(PROGRAM, str(tmp_path), dies, cells)[0]
 
     assert run(dies) == -9 and not (tmp_path / "found.npz").exists()
     assert run("no") == 0

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import multiprocessing
+import os
 
 import numpy as np
 import pytest
 
 from dpdist import Dataset, Ledger, Minimizer
-from dpdist.central import ClipNorm, GradientDescent, Sample, TrustRegion
+from dpdist.central import ClipNorm, GradientDescent, SaddleEscape, Sample, TrustRegion
 from dpdist.constraints import ElasticNet, GemanMcClure, L2Ball, Quartic
-from dpdist.engine.coordinator import Coordinator
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.losses import Biweight, Logistic, NegativeSquare, Sigmoid
+from dpdist.method import Oracle
 from dpdist.problems.catalog import PROBLEMS
 
 COMMON = {"epsilon": 1.0, "delta": 1e-6, "row_norm": 1.0, "cluster": "threads", "random_state": 0}
@@ -109,6 +112,56 @@ def test_what_is_refused_before_a_row_is_read(solver, options, error, match):
         Minimizer(**{"loss": "sigmoid", "solver": solver, **PLAIN, **options}).fit(np.zeros((500, 3)), np.ones(500))
 
 
+def test_by_itself_a_smooth_penalty_takes_hessians_where_they_show_curvature():
+    """Where their noise is larger, descent; nothing public bounds how badly conditioned such a problem is."""
+    enough, few = (Minimizer("logistic", GemanMcClure(1e-3), **PLAIN)._method_for(n, 8) for n in (20_000, 1000))
+    assert enough.name == "trust-region" and "badly conditioned" in enough.reason
+    assert few.name == "gradient" and "penalty is smooth" in few.reason
+    edge = enough.curved.noise[1] * math.sqrt(2 * 8)
+    assert edge <= Logistic().curvature_bound / 8 < 20 * edge
+    for options in ({"rows": "sample"}, {"loss": "sigmoid"}, {"gradient": ClipNorm(0.1), "loss": "biweight"}):
+        other = Minimizer(**{"loss": "logistic", "penalty": GemanMcClure(1e-3), **PLAIN, **options})
+        assert other._method_for(20_000, 8).name == "gradient"
+
+
+@pytest.mark.parametrize("law", ["correlated", "zero or one"])
+def test_what_is_taken_by_itself_is_better_than_descent(law):
+    rng = np.random.default_rng(7)
+    n, d = 20_000, 8
+    if law == "correlated":
+        mixing = np.linalg.cholesky(0.8 ** np.abs(np.subtract.outer(range(d), range(d))))
+        X, row_norm = rng.normal(size=(n, d)) @ mixing.T, math.sqrt(d)
+    else:
+        X, row_norm = (rng.random((n, d)) < np.linspace(0.02, 0.95, d)).astype(float), math.sqrt(d / 2)
+    y = np.where(rng.random(n) < 1 / (1 + np.exp(-3 * X @ rng.normal(size=d) / row_norm)), 1, -1)
+    options, found = {**COMMON, "row_norm": row_norm, "penalty": GemanMcClure(1e-3)}, []
+    for solver in ("auto", "gradient"):
+        model = Minimizer("logistic", solver=solver, **options).fit(X, y)
+        found.append(np.logaddexp(0, -y * model._linear_predictor(X)).mean() + GemanMcClure(1e-3).value(model.coef_))
+    share = np.mean(y == 1)
+    assert found[0] < found[1] - 0.01 and found[0] < -share * np.log(share) - (1 - share) * np.log(1 - share)
+
+
+@pytest.mark.parametrize("solver", [TrustRegion, SaddleEscape, GradientDescent], ids=lambda kind: kind.__name__)
+def test_a_plan_says_what_can_be_certified(solver):
+    certify = {"certify": "local-minimum"} if solver is GradientDescent else {}
+    options = {**PLAIN, "constraint": L2Ball(3.0)}
+    asked = Minimizer("sigmoid", solver=solver(10, curvature_target=1e-3, **certify), **options)
+    curved = asked._method_for(20_000, 4).curved
+    told = f"up to gradients of length {curved.accuracy:.2g} and a negative curvature of {curved.curvature:.2g}"
+    assert told in str(asked.outlook(20_000, 4))
+    X, y = np.random.default_rng(0).normal(size=(2000, 4)) / 2, np.where(np.arange(2000) % 3, 1, -1)
+    with pytest.warns(UserWarning, match="curvature_target=0.001 is out of reach"):
+        asked.fit(X, y)
+    assert asked.certified_ is False
+    assert not Minimizer("sigmoid", solver=solver(10, **certify), **options)._method_for(2000, 4).warnings()
+
+
+def test_a_loss_without_a_third_derivative_certifies_nothing():
+    plan = Minimizer(NegativeSquare(), solver=TrustRegion(10), **{**SADDLE, "penalty": None}).outlook(2000, 4)
+    assert "no bound of the third derivative is known" in str(plan)
+
+
 def test_words_for_certificates_are_checked():
     with pytest.raises(BudgetError, match="certify='minimum' is not known"):
         GradientDescent(certify="minimum")
@@ -118,28 +171,64 @@ def test_words_for_certificates_are_checked():
         TrustRegion(curvature_target=-1.0)
 
 
-def test_a_run_that_stops_between_gradient_and_hessian_goes_on(tmp_path, monkeypatch):
-    """What was released before is read again, and the end is that of a run that was not stopped."""
+STOPS = {
+    "trust region": (TrustRegion(4), {}),
+    "descent": (GradientDescent(6, certify="local-minimum"), {}),
+    "saddle escape": (SaddleEscape(6, n_hessians=3), {"constraint": L2Ball(2.0)}),
+}
+
+
+def fit_until_killed(folder, name, here):
+    """In a process of its own: sends what is released, and dies between a gradient and the Hessian after it."""
+    ask, asked = Oracle.ask, []
+
+    def dying(self, line, *rest):
+        if line == "hessian" and asked.count("gradient") >= 2:
+            os.kill(os.getpid(), 9)
+        asked.append(line)
+        value = ask(self, line, *rest)
+        here.send((line, value))
+        return value
+
+    Oracle.ask = dying
+    stopped_fit(folder, name)
+
+
+def stopped_fit(folder, name):
+    ledger, (solver, more) = Ledger(folder / "ledger.sqlite"), STOPS[name]
+    options = {**PLAIN, **more, "random_state": None, "ledger": ledger, "run_id": name}
+    data = Dataset.open(folder / "rows.zarr")
+    model = Minimizer("sigmoid", solver=solver, **options).fit(data)
+    charges = len(ledger.history(data.id))
+    ledger.close()
+    return model, charges
+
+
+@pytest.mark.parametrize(
+    "name", ["trust region", *(pytest.param(name, marks=pytest.mark.slow) for name in list(STOPS)[1:])]
+)
+def test_a_run_that_is_killed_between_gradient_and_hessian_goes_on(name, tmp_path):
+    """What was released before is read again under the same charge, and a second resumption draws nothing."""
     X, y = np.random.default_rng(0).normal(size=(400, 3)) / 3, np.where(np.arange(400) % 3, 1, -1)
-    data, ledger = Dataset.from_arrays(X=X, y=y), Ledger(tmp_path / "ledger.db")
-    options = {**PLAIN, "ledger": ledger, "solver": TrustRegion(4)}
-    options.pop("random_state")
-    release, seen = Coordinator.release, []
-
-    def stops(self, query, item, state=None, rows=None):
-        if len(seen) == 3:  # the second round has its gradient, and no Hessian
-            raise KeyboardInterrupt
-        seen.append(release(self, query, item, state, rows))
-        return seen[-1]
-
-    monkeypatch.setattr(Coordinator, "release", stops)
-    with pytest.raises(KeyboardInterrupt):
-        Minimizer("sigmoid", run_id="one", **options).fit(data)
-    monkeypatch.setattr(Coordinator, "release", release)
-    model = Minimizer("sigmoid", run_id="one", **options).fit(data)
-    again = Minimizer("sigmoid", run_id="one", **options).fit(data)
-    assert all(np.array_equal(a, b.value) for a, b in zip(seen, model.releases_, strict=False))
-    assert np.array_equal(model.coef_, again.coef_) and len(model.releases_) == 8
+    Dataset.from_arrays(tmp_path / "rows.zarr", X=X, y=y)
+    processes = multiprocessing.get_context("forkserver")
+    here, there = processes.Pipe(duplex=False)
+    life = processes.Process(target=fit_until_killed, args=(tmp_path, name, there))
+    life.start()
+    there.close()
+    sent = []
+    with contextlib.suppress(EOFError):
+        while True:
+            sent.append(here.recv())
+    life.join()
+    assert life.exitcode == -9 and sent[-1][0] == "gradient" and [line for line, _ in sent].count("gradient") >= 2
+    model, charges = stopped_fit(tmp_path, name)
+    again, same = stopped_fit(tmp_path, name)
+    assert charges == same == 1
+    for (line, value), release in zip(sent, model.releases_, strict=False):
+        assert release.name == line and np.array_equal(release.value, value)
+    assert len(model.releases_) > len(sent) and np.array_equal(model.coef_, again.coef_)
+    assert [r.name for r in model.releases_].count("hessian") >= 1
 
 
 @pytest.mark.parametrize("law", ["correlated", "scaled", "zero or one"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 
 import numpy as np
@@ -31,6 +30,7 @@ from dpdist.constraints import Box, ElasticNet, GemanMcClure, L1Ball, L2Ball, Qu
 from dpdist.errors import BudgetError, LedgerError
 from dpdist.losses import Logistic, NegativeSquare
 from dpdist.method import Oracle
+from tests.processes import PROCESSES
 
 N, D = 3000, 3
 rng = np.random.default_rng(0)
@@ -339,11 +339,10 @@ def random_fit(folder, run_id):
 
 def test_a_run_that_was_killed_returns_the_point_that_it_would_have(tmp_path):
     Dataset.from_arrays(tmp_path / "rows.zarr", X=X, y=Y)
-    processes = multiprocessing.get_context("forkserver")
     numbers = []
     for i, dies_after in enumerate((0, 1, 7)):
-        here, there = processes.Pipe()
-        life = processes.Process(target=fit_until_killed, args=(tmp_path, f"run-{i}", dies_after, there))
+        here, there = PROCESSES.Pipe()
+        life = PROCESSES.Process(target=fit_until_killed, args=(tmp_path, f"run-{i}", dies_after, there))
         life.start()
         number, already = here.recv()
         life.join()

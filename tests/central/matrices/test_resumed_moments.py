@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
 from dpdist import Ledger
+from tests import processes
 
 PROGRAM = """
 import os, sys
@@ -39,8 +38,7 @@ def test_a_killed_release_is_charged_once_and_ends_with_three_estimators(tmp_pat
 
     def run(folder: Path, workers: int, dies: str = "no") -> int:
         folder.mkdir(exist_ok=True)
-        command = [sys.executable, "-c", PROGRAM, str(folder), str(workers), dies]
-        return subprocess.run(command, check=False, capture_output=True, timeout=300).returncode
+        return processes.run(PROGRAM, str(folder), str(workers), dies)[0]
 
     assert run(struck, 3, "yes") == -9 and not (struck / "found.npz").exists()
     assert run(struck, 1) == 0

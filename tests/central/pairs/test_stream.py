@@ -62,6 +62,18 @@ def test_the_excess_is_within_its_band_and_below_that_of_doubled_noise(monkeypat
     assert ours <= share * excess(rounds)[0]
 
 
+@pytest.mark.parametrize("memory", ["reservoir", "rsx"])
+def test_a_random_buffer_ranks_as_well_and_is_paid_for_by_its_path(memory):
+    solver = PairStream(12, memory=memory, n_kept=4, seed=3)
+    model = PairwiseRanker(solver, **BOUNDS).fit(GENERATED.dataset)
+    assert GENERATED.metrics(model)["error"] < 0.08
+    assert model.guarantee_.mu == pytest.approx(gdp_mu(1.0, 1e-6), rel=1e-6)
+    fifo = PairwiseRanker(PairStream(12, n_kept=4), **BOUNDS).plan(10_000, 20)
+    assert model.plan_["pairs"].path.paid > fifo["pairs"].path.paid
+    parts = Dataset.from_arrays(**ROWS, partition_rows=777, dataset_id=GENERATED.dataset.id)
+    assert np.array_equal(PairwiseRanker(solver, **BOUNDS).fit(parts).coef_, model.coef_)
+
+
 @pytest.mark.parametrize("memory", ["fifo", "all"])
 def test_results_do_not_depend_on_partitions(memory):
     model = PairwiseRanker(PairStream(5, memory=memory), **BOUNDS)
@@ -130,6 +142,8 @@ def test_owners_of_several_rows_and_short_streams_are_refused():
         PairwiseRanker(PairStream(19), **BOUNDS).plan(15, 3)
     with pytest.raises(DpdistError, match="memory='lifo' is not known"):
         PairStream(memory="lifo")
+    with pytest.raises(DpdistError, match="seed=1 has nobody to read it"):
+        PairStream(memory="fifo", seed=1)
     with pytest.raises(DpdistError, match="n_kept=2 has nobody to read it"):
         PairStream(memory="all", n_kept=2)
     with pytest.raises(DpdistError, match="for a stream of 50 rows, and there are 49"):

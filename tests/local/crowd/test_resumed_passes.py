@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -22,6 +19,7 @@ from dpdist.local.crowd.label_inference import Rule
 from dpdist.local.crowd.truth_inference import TruthInference
 from dpdist.local.randomisers.answer_responses import BitResponses
 from dpdist.local.statistics.task_answers import TaskAnswers
+from tests import processes
 
 PIPELINES = Path(__file__).parents[3] / "pipelines"
 
@@ -81,8 +79,8 @@ def test_a_run_that_is_killed_in_a_pass_goes_on_under_its_charge(tmp_path):
     X = answers(60, 40)
     Dataset.from_arrays(str(tmp_path / "d.zarr"), X=X)
     script = textwrap.dedent(SCRIPT).format(data=str(tmp_path / "d.zarr"), ledger=str(tmp_path / "l.sqlite"))
-    ended = subprocess.run([sys.executable, "-c", script], env=os.environ, check=False, capture_output=True)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()[-2000:]
+    code, said = processes.run(script)
+    assert code == -signal.SIGKILL, said[-2000:]
     ledger, data = Ledger(tmp_path / "l.sqlite"), Dataset.open(tmp_path / "d.zarr")
     assert ledger.spent(data.account).epsilon == 40.0, "charged before anything was drawn"
     model = TruthInference(DawidSkene(n_rounds=5), epsilon=1.0, run_id="r", ledger=ledger).fit(data)

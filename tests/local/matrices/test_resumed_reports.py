@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
-from pathlib import Path
 
 import dask
 import numpy as np
 import pytest
 
 from dpdist import Dataset, Ledger, local
+from tests import processes
 
-ROOT = Path(__file__).parents[3]
 N, D = 40_000, 5
 PROGRAM = """
 import os, sys
@@ -60,10 +57,9 @@ def folder(tmp_path_factory):
 def test_a_release_killed_among_its_reports_is_charged_once_and_the_same_when_it_goes_on(name, folder, tmp_path):
     whole = fit(name, tmp_path / "whole.sqlite", folder)
     struck = tmp_path / "struck.sqlite"
-    command = [sys.executable, "-c", PROGRAM, name, str(struck), str(folder)]
-    killed = subprocess.run(command, check=False, capture_output=True, timeout=300, text=True, cwd=ROOT)
-    assert killed.returncode == -9, killed.stderr
-    asked = sum(map(int, killed.stdout.split()))
+    code, said = processes.run(PROGRAM, name, str(struck), str(folder))
+    assert code == -9, said
+    asked = sum(map(int, said.split()))
     assert 0 < asked < N, "of four blocks two threads have at least two behind them, and others wait"
 
     def account() -> tuple[str, int, int]:

@@ -21,6 +21,8 @@ from dpdist.queries.pair_sums import StreamPairSum
 
 PATHS = [StreamPath(memory, n, b, kept) for memory, kept in (("all", 1), ("fifo", 1), ("fifo", 3)) for n in (2, 3, 9)
          for b in (1, 2)]  # fmt: skip
+PATHS += [StreamPath(memory, n, 2, 3, seed) for memory in ("reservoir", "rsx") for n, seed in ((9, 0), (60, 1))]
+PATHS += [StreamPath(memory, 4, 1, 2, 1) for memory in ("reservoir", "rsx")]
 
 
 def dearest(path: StreamPath) -> float:
@@ -28,8 +30,9 @@ def dearest(path: StreamPath) -> float:
     paid = [0.0] * path.n_blocks
     for turn in range(path.n_releases):
         paid[turn + 1] += 1
-        for block in path.past(turn):
-            paid[block] += 1 / len(path.past(turn)) ** 2
+        past = list(path.past(turn))
+        for block in set(past):
+            paid[block] += (past.count(block) / len(past)) ** 2
     return max(paid)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import multiprocessing
 import statistics
 import threading
 import time
@@ -29,10 +28,9 @@ from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.ledger import sqlite
 from dpdist.privacy.ledger.ledger import Ledger
 from dpdist.privacy.ledger.records import check_sums
+from tests.processes import PROCESSES
 
-PROCESSES = multiprocessing.get_context("forkserver")
 REPLACE = Neighbours.REPLACE_ONE
-PROCESSES.set_forkserver_preload(["dpdist.privacy.ledger.ledger", "dpdist.privacy.ledger.journal"])
 # the same charges each time, however long they take
 ALIKE = settings(derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -142,7 +140,7 @@ def edit(path: str, statement: str) -> None:
         ("DELETE FROM dpdist_runs WHERE run_id = 'r2'", "charged the run 'r2' and has no such run"),
     ],
 )
-def test_a_ledger_that_was_edited_is_found_by_the_doctor(place, statement, says) -> None:
+def test_a_ledger_that_was_edited_is_found_by_the_doctor(place, statement, says, kept_folder) -> None:
     with contextlib.closing(Ledger(place)) as ledger:
         for i in range(3):
             ledger.open_run("d", f"r{i}", "p", Charge(0.5))

@@ -12,7 +12,7 @@ import pytest
 
 from dpdist.data import Units
 from dpdist.engine.query import Query
-from dpdist.losses import Biweight, Cauchy, Logistic, Sigmoid, SquaredProbability, Welsch
+from dpdist.losses import Biweight, Cauchy, Logistic, ResidualSquares, Sigmoid, SquaredProbability, Welsch
 from dpdist.privacy.audit.sensitivity_climb import climb
 from dpdist.privacy.audit.sensitivity_fuzz import SensitivityViolation, adversarial_rows, distance_ratio
 from dpdist.privacy.budget import Neighbours
@@ -87,6 +87,8 @@ HESSIANS = [
     (HessianSum(Sigmoid(), 1.3), mutate_sign),
     (HessianSum(SquaredProbability(), 3.0), mutate_sign),
     (HessianSum(Biweight(1.0), 1.3), mutate),
+    (HessianSum(ResidualSquares(0.7), 1.3), mutate),
+    (HessianSum(ResidualSquares(0.7), 1.3, weighed=True), mutate),
     (HessianSum(Welsch(1.0), 1.3), mutate),
     (HessianSum(Cauchy(0.5), 1.3), mutate),
 ]

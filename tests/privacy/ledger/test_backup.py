@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import multiprocessing
 import os
 import re
 import secrets
@@ -38,9 +37,8 @@ from dpdist.privacy.ledger.journal import Journal
 from dpdist.privacy.ledger.recall import Memory, Seen
 from dpdist.privacy.ledger.records import check_sums
 from tests.postgres import PostgresServer
+from tests.processes import PROCESSES
 from tests.s3 import BUCKET
-
-PROCESSES = multiprocessing.get_context("spawn")
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import random
 import signal
@@ -18,9 +17,7 @@ import pytest
 from dpdist.errors import Fenced, LedgerError
 from dpdist.privacy.ledger.journal import Journal
 from dpdist.privacy.ledger.ledger import Charge, Ledger
-
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["dpdist.privacy.ledger.ledger", "dpdist.privacy.ledger.journal"])
+from tests.processes import PROCESSES
 
 
 @pytest.mark.parametrize(

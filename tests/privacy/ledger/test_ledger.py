@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-import multiprocessing
 import os
 import random
 import signal
@@ -27,8 +26,7 @@ from dpdist.privacy.ledger import sqlite
 from dpdist.privacy.ledger.ledger import Charge, Ledger, default_path
 
 # Real processes; the server that forks them has imported everything once, so each starts in milliseconds.
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["dpdist.privacy.ledger.ledger", "dpdist.privacy.ledger.journal"])
+from tests.processes import PROCESSES
 
 REPLACE, ADD = Neighbours.REPLACE_ONE, Neighbours.ADD_OR_REMOVE_ONE
 

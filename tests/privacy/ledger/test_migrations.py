@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
@@ -21,8 +20,8 @@ from dpdist.privacy.ledger import journal, ledger, migrations, sqlite
 from dpdist.privacy.ledger.journal import Journal
 from dpdist.privacy.ledger.ledger import Ledger
 from dpdist.privacy.ledger.records import check_sums
+from tests.processes import PROCESSES
 
-PROCESSES = multiprocessing.get_context("spawn")
 PRESENT = ledger.SCHEMA
 VERSION = PRESENT.version
 NEWER = migrations.Schema(
@@ -144,6 +143,28 @@ def test_a_migrated_ledger_has_an_id_a_head_accounts_and_exact_totals(place):
         (2, "begin", ""),
         (3, "charge", "s"),
     ]
+
+
+def tables(store: Any) -> list[tuple[Any, ...]]:
+    """How the tables of an SQLite database are defined, and what is in them beside names and times."""
+    found = store._connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name").fetchall()
+    names = [name for kind, name, *_ in found if kind == "table"]
+    counts = [(name, store._connection.execute(f"SELECT COUNT(*) FROM {name}").fetchone()[0]) for name in names]
+    versions = [store._connection.execute(f"SELECT * FROM {name}").fetchall() for name in names if "version" in name]
+    return [*found, *counts, *versions]
+
+
+def test_a_ledger_in_memory_is_one_on_disk_with_a_name_of_its_own(tmp_path):
+    """Its tables are copied; what makes a ledger this one and no other is not."""
+    with contextlib.ExitStack() as opened:
+        paths = (tmp_path / "a", ":memory:", ":memory:")
+        made = [opened.enter_context(contextlib.closing(Ledger(path))) for path in paths]
+        journals = [one.journal.id for one in made]  # in the same databases
+        assert tables(made[0]._db) == tables(made[1]._db) == tables(made[2]._db)
+        heads = [one.head() for one in made]
+        assert len({head.ledger for head in heads}) == len({head.token for head in heads}) == len(set(journals)) == 3
+        alone = opened.enter_context(contextlib.closing(journal.Journal(":memory:")))
+        assert alone.id not in journals
 
 
 def test_a_newer_program_migrates_further(place, monkeypatch):

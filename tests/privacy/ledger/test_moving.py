@@ -6,7 +6,6 @@ Files and a real PostgreSQL server, either way, with real kills.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import re
 import shlex
@@ -29,8 +28,7 @@ from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.ledger import moving
 from dpdist.privacy.ledger.journal import Journal
 from dpdist.privacy.ledger.records import check_sums
-
-PROCESSES = multiprocessing.get_context("spawn")
+from tests.processes import PROCESSES
 
 
 @pytest.fixture(autouse=True)

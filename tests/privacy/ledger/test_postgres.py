@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import multiprocessing
 import os
 import signal
 import threading
@@ -31,9 +30,7 @@ from dpdist.privacy.ledger import postgres
 from dpdist.privacy.ledger.journal import Journal
 from dpdist.privacy.ledger.ledger import Ledger
 from tests.postgres import Cuts, PostgresServer
-
-PROCESSES = multiprocessing.get_context("spawn")
-
+from tests.processes import PROCESSES
 
 # -- one account, as in a file ------------------------------------------------------------------------------------
 
