@@ -133,11 +133,18 @@ def parameters(value: Any) -> Iterator[tuple[str, Any]]:
     if hasattr(value, "named_by"):
         yield from value.named_by()
         return
-    for field in dataclasses.fields(value):
-        if field.init and field.metadata.get("named", True):
-            given = getattr(value, field.name)
-            if not (field.metadata.get("added") and given == field.default):
-                yield stored_name(field), coerced(given, str(field.type))
+    kind: Any = type(value)
+    for field, stored, annotation in _named_fields(kind):
+        given = getattr(value, field.name)
+        if not (field.metadata.get("added") and given == field.default):
+            yield stored, coerced(given, annotation)
+
+
+@functools.cache
+def _named_fields(kind: type) -> list[tuple[dataclasses.Field[Any], str, str]]:
+    """The parameters of a class: each release is named by those of a query, and each plan by those of all its lines."""
+    fields = (field for field in dataclasses.fields(kind) if field.init and field.metadata.get("named", True))
+    return [(field, stored_name(field), str(field.type)) for field in fields]
 
 
 def stored_name(field: dataclasses.Field[Any]) -> str:

@@ -14,7 +14,6 @@ from functools import reduce
 from typing import Any
 
 import dask
-import dask.array as da
 import numpy as np
 from dask.delayed import delayed
 from distributed import Client
@@ -34,7 +33,7 @@ def of_dataset(dataset: Dataset, name: str, function: Callable[[Rows], Rows], li
         _block(read(function, source, a, b, dask_key_name=f"{key}-{i}"), (b - a, *like.shape[1:]), like, f"{key}-{i}-a")
         for i, (a, b) in enumerate(dataset.partitions)
     ]
-    return da.concatenate(blocks, axis=0)
+    return _array().concatenate(blocks, axis=0)
 
 
 def of_dask(rows: Any, function: Callable[[Any], Rows], like: Rows) -> Any:
@@ -46,7 +45,7 @@ def of_dask(rows: Any, function: Callable[[Any], Rows], like: Rows) -> Any:
             _block(apply(part, dask_key_name=f"{key}-{i}"), (math.nan, *like.shape[1:]), like, f"{key}-{i}-a")
             for i, part in enumerate(rows.to_delayed())
         ]
-        return da.concatenate(blocks, axis=0, allow_unknown_chunksizes=True)
+        return _array().concatenate(blocks, axis=0, allow_unknown_chunksizes=True)
     rows = rows.rechunk({1: -1})
     meta = np.empty((0,) * like.ndim, like.dtype)
     if like.ndim == 1:
@@ -81,8 +80,15 @@ def computing_at(scheduler: str | None) -> Iterator[None]:
     raise ClusterUnavailable(f"no Dask scheduler answers at {scheduler} ({problem}): check the address")
 
 
+def _array() -> Any:
+    """Dask's arrays: a tenth of the time in which a first model is made, for answers that few ask for."""
+    import dask.array
+
+    return dask.array
+
+
 def _block(value: Any, shape: tuple[float, ...], like: Rows, name: str) -> Any:
-    return da.from_delayed(value, shape=shape, dtype=like.dtype, name=name)
+    return _array().from_delayed(value, shape=shape, dtype=like.dtype, name=name)
 
 
 def _read(function: Callable[[Rows], Rows], source: Any, start: int, stop: int) -> Rows:

@@ -71,6 +71,7 @@ class ChoosesObjects(BaseEstimator):
     """
 
     offers: ClassVar[Mapping[str, Offered]] = {}
+    _names: ClassVar[tuple[str, ...]]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Refuse a parameter that belongs to one of the objects in words that say so."""
@@ -80,6 +81,12 @@ class ChoosesObjects(BaseEstimator):
                 raise TypeError(cls._lacks(name, kwargs[name]))
         made: Self = super().__new__(cls)
         return made
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        if "_names" not in vars(cls):  # scikit-learn reads the signature anew whenever it is asked
+            cls._names = tuple(super()._get_param_names())
+        return list(cls._names)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """All parameters; with ``deep`` those of objects as well, as ``solver__n_rounds``."""

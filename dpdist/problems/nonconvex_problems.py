@@ -1,8 +1,9 @@
-"""Rows whose loss has a saddle or flat ends, and how far a model is above the best one that is known."""
+"""Rows whose loss has a saddle, flat ends or no bottom at all, and how far a model is above the best that is known."""
 
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
@@ -62,6 +63,51 @@ def pca_saddle(
     )
 
 
+def linear_over_ball(
+    n_rows: int, n_features: int = 10, *, signal: float = 0.3, **placing: Unpack[Placing]
+) -> tuple[Dataset, np.ndarray]:
+    """Corners of a cube of diagonal 2, ``z_j = +-1 / sqrt(d)``, a little more often on the side of the mean.
+
+    The loss ``-<w, z> - strength ||w||^2 / 2`` over the unit ball is least at the mean over its norm, whatever the
+    strength: on the border the concave part is a constant. No private method is below the order of
+    ``min(1, d / (n epsilon))`` on the worst of such rows (seed 000, Theorem 4.2.12).
+
+    Parameters
+    ----------
+    signal : float
+        Norm of the mean, the truth; above 0, at most 1.
+    """
+    if not 0 < signal <= 1:
+        raise DataError(f"signal must lie above 0 and be at most 1, got {signal!r}")
+    generation = Generation("synthetic.linear_over_ball", placing, n_features=n_features, signal=signal)
+    sides = generation.truth_generator().choice([-1.0, 1.0], n_features)
+
+    def rows(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        with_mean = generator.random(shape) < (1 + signal) / 2
+        # rounded down, so that no row is longer than 1
+        return np.where(with_mean, sides, -sides) * (1 - 2.0**-40) / math.sqrt(shape[1])
+
+    return generation.dataset(n_rows, sides * (signal / math.sqrt(n_features)), rows=rows)
+
+
+class LinearGap(TruthMetric):
+    """What the direction of a mean makes of a linear loss over the unit ball."""
+
+    answer: ClassVar[Answer] = Answer.MEANS
+    what = "excess of the expected loss -<w, z> over the unit ball, at the mean over its norm"
+
+    def error(self, model: Any) -> float:
+        mean = np.ravel(model.mean_)
+        length = float(np.linalg.norm(mean))
+        return self.trivial() - (float(mean @ self.world.truth) / length if length > 0 else 0.0)
+
+    def trivial(self) -> float:
+        return float(np.linalg.norm(self.world.truth))
+
+    def reference(self, X: Array, y: Any) -> Any:
+        return SimpleNamespace(mean_=X.mean(axis=0))
+
+
 class Gap(TruthMetric):
     """How far an objective is above the least value that was found without privacy; trivial is its gap at 0."""
 
@@ -116,6 +162,13 @@ def two_classes(chance: np.ndarray) -> np.ndarray:
 
 
 PROBLEMS = (
+    Problem(
+        "linear-over-ball",
+        "means: corners of a cube, judged by a linear loss over the unit ball, the hardest of private losses",
+        linear_over_ball,
+        parameters(d=10, signal=0.3),
+        (LinearGap,),
+    ),
     Problem(
         "sphere-sigmoid",
         "two classes that a plane parts: x uniform on the unit sphere",

@@ -74,7 +74,7 @@ report-noisy-max oneshot-topk krr sue oue olh hadamard-response subset-selection
 privunit privunitg ldp-gauss coord-sampling composition zcdp rdp pld subsampling shuffling parallel ledger odometer
 filter rng audit-cp audit-one-run fixed-point-sum sanitise noise-once neighbours
 nc-dp-pgd nc-dp-gd-mom nc-dp-gld nc-dp-fw-l2 glm-fw-l2 robreg-fw-l2 nc-dp-fw-l1 glm-fw-l1 robreg-fw-l1
-exp-nc-first exp-nc-sosp nc-population-grad
+exp-nc-first exp-nc-sosp nc-population-grad nc-linear-lb
 nc-dp-pmd nc-expmech-net sosp-dp-gd sosp-dp-gd-so sosp-dp-tr sosp-dp-str sosp-select
 dp-gd dp-agd dp-sgd dp-svrg dp-svrgpp dp-katyusha dp-accmd dp-md dp-fw-l1 out-pert obj-pert saa-nrs saa-clipmean
 trim-mean-ss rgd-trim catoni-mean rgd-catoni rgd-catoni-stoch clip-gd exp-fast-erm exp-heavy

@@ -27,7 +27,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, is_regressor
-from sklearn.metrics import r2_score
 from sklearn.utils import RegressorTags, Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -209,6 +208,8 @@ class SampleAndAggregate(Estimator):
     @available_if(_regresses)
     def score(self, X: Any, y: Any) -> float:
         """The part of the variance of ``y`` that is explained; only for regressors. Not private: ``y`` is looked at."""
+        from sklearn.metrics import r2_score  # which takes longer to import than a small fit
+
         return float(r2_score(y, self.predict(X)))
 
     def __sklearn_tags__(self) -> Tags:

@@ -64,7 +64,7 @@ class SaddleEscape(Certifies, ClippedDescent):
     step_size : float, optional
         Public step size. Default: from a privately released smoothness (0.5 % of the budget).
     n_hessians : int, default 10
-        Paid for, the last one for the point that is returned.
+        Paid for, at most one for each round; the last one is for the point that is returned.
     curvature_target : float, optional
         Negative curvature that must not be missed. Where noise and rows allow to tell that much, steps end when they
         say a local minimum, and ``certified_`` says so; else all rounds are made and it is False.
@@ -80,6 +80,8 @@ class SaddleEscape(Certifies, ClippedDescent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.combine != "last":
+            raise TypeError(self.lacks("combine"))
         check_count("n_hessians", self.n_hessians)
         check_target(self.curvature_target)
 
@@ -100,8 +102,10 @@ class SaddleEscape(Certifies, ClippedDescent):
                 "fit_intercept is True, and the set of solver='saddle-escape' holds coefficients only: pass "
                 "fit_intercept=False (with a constant column among the features, if one is wanted)"
             )
-        _ = decided.curved.query(None)  # its bounds are checked before anything is planned
-        return decided
+        # more than one in a round would be paid for, and never asked
+        kept = replace(decided, n_hessians=min(decided.n_hessians, decided.rounds))
+        _ = kept.curved.query(None)  # its bounds are checked before anything is planned
+        return kept
 
     @property
     def curved(self) -> Curved:

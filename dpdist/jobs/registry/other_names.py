@@ -95,6 +95,8 @@ OTHER_NAMES = (
               ("nc-dp-pgd", "nc-dp-gd-mom")),
     OtherName("exp-nc-sosp", "Saddles, curvature and second minima ('dpdist figures exp-nc-sosp')",
               ("nc-dp-pgd", "sosp-dp-tr", "sosp-dp-str", "nc-expmech-net", "nc-dp-gld")),
+    OtherName("nc-linear-lb", "Rows that are hardest for a loss that is linear over a ball", ("catoni-mean",),
+              {"data.generate": "linear-over-ball"}),
     OtherName("nc-population-grad",
               "How long expected gradients are where those of the rows are short ('dpdist figures exp-nc-first')",
               ("nc-dp-pgd",), library="dpdist.figures.bounds.BOUNDS"),

@@ -1,9 +1,10 @@
 """Generalised linear models from one report of every user, where the server has rows without labels from elsewhere.
 
-For normal features the coefficients are those of least squares times a number: ``w = c w_ols``, where
-``c E mean'(c <x, w_ols> + a) = 1`` and ``E mean(c <x, w_ols> + a) = E y`` (Stein; Erdogdu, Dicker and Bayati 2016).
-Public rows give the expectations, so users report second moments with the label only, and any model can be had from the
-same reports (seed 000, Algorithms 5.2.39 and 5.2.40, as corrected in spec 04, sections 13 to 15).
+For normal features the coefficients are those of least squares times a number: ``w = c w_ols`` (Stein; Erdogdu, Dicker
+and Bayati 2016). For others that is the direction, and c the best number there is for it
+(`dpdist.solvers.scale_roots`). Public rows give the expectations, so users report second moments with the label only,
+and any model can be had from the same reports (seed 000, Algorithms 5.2.39 and 5.2.40, as corrected in spec 04,
+sections 13 to 15, but for the equation of c).
 
 Users standardise their rows by public numbers, ``z = A (x - m)``, before these are shortened to a norm: where second
 moments are public (`PublicCovarianceGlm`), A makes them those of white noise, and all directions get the same noise.
@@ -150,6 +151,8 @@ class PublicGlm(GlmMethod):
 
     needs_public: ClassVar[bool] = True
     reads_public: ClassVar[bool] = True
+    shortens_squares: ClassVar[bool] = False
+    """Whether the second moments of least squares are those of shortened rows."""
     measures: ClassVar[str] = "expected norm of the noise in the mean of the label times standardised features"
 
     def decide(self, public: Public, statement: GlmProblem) -> Self:
@@ -210,7 +213,9 @@ class PublicGlm(GlmMethod):
         loss = self.statement.model(self.name)
         variance = self.protocols[0].noise_std ** 2 / self.public.n_rows
         w, mean = self.least_squares(estimate, variance)
-        scale, level, found = root_scale(loss.mean, loss.mean_slope, self.rows @ w, mean)
+        error = float(np.linalg.norm(w)) * self._unit * math.sqrt(variance)  # of <w, b>
+        t, (weights, squares) = self.rows @ w, self._weights
+        scale, level, found = root_scale(loss.mean, t, mean, float(np.mean(squares * t * t)), weights, error)
         coef = scale * (np.array(self.features.matrix).T @ w)
         return coef, level - float(coef @ np.array(self.features.centre)), scale, found
 
@@ -267,7 +272,9 @@ class PublicGlm(GlmMethod):
         ]
         moved = (np.array(ends[1]) - np.array(ends[0])).T / errors
         loss = self.statement.model(self.name)
-        response = scale_response(loss.mean, loss.mean_slope, self.rows, w, scale, level) if found else None
+        if not found:
+            return None
+        response = scale_response(loss.mean, loss.mean_slope, self.rows, w, scale, level, *self._weights)
         if response is None:
             return None
         scales = response.by_numbers @ moved
@@ -321,9 +328,20 @@ class PublicGlm(GlmMethod):
         return np.asarray(np.cov(response.by_row.T) / len(response.by_row))
 
     def expected_error(self, plan: Plan) -> float:
-        protocol, of = self.protocols[0], self.statistic()
-        unit = of.scale if isinstance(of, LabelledRow) else of.vector_scale
-        return float(unit * protocol.noise_std * math.sqrt(self.size / self.public.n_rows))
+        return float(self._unit * self.protocols[0].noise_std * math.sqrt(self.size / self.public.n_rows))
+
+    @property
+    def _weights(self) -> tuple[Floats, Floats | float]:
+        """By how much public rows are shortened, and what their squared predictors weigh in least squares."""
+        assert self.rows is not None
+        weights = np.minimum(1.0, self.row_norm / np.sqrt(1 + np.square(self.rows).sum(axis=1)))
+        return weights, weights**2 if self.shortens_squares else 1.0
+
+    @property
+    def _unit(self) -> float:
+        """What a reported number of the label times features stands for."""
+        of = self.statistic()
+        return of.scale if isinstance(of, LabelledRow) else of.vector_scale
 
 
 @dataclass(frozen=True)
@@ -377,6 +395,7 @@ class StatisticsGlm(PublicGlm):
     """Users report the second moments of features and label; public rows give the scale only, so few of them do."""
 
     tag, name = "StatisticsGlm", "statistics"
+    shortens_squares: ClassVar[bool] = True
 
     def standardising(self, covariance: Floats) -> Floats:
         variances = np.diag(covariance)

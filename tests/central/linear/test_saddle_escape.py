@@ -112,6 +112,13 @@ def test_no_hessian_at_all_is_refused():
         SaddleEscape(curvature_target=-1.0)
 
 
+def test_what_it_does_not_read_is_refused_and_what_it_cannot_ask_is_not_paid_for():
+    with pytest.raises(TypeError, match="SaddleEscape has no parameter 'combine'"):
+        SaddleEscape(combine="random")
+    model = Minimizer("sigmoid", solver=SaddleEscape(3, n_hessians=50), constraint=L2Ball(1.0), **PLAIN)
+    assert model.plan(500, 3)["hessian"].count == 3
+
+
 def test_longer_rows_and_rows_that_are_no_numbers_change_nothing_that_is_told():
     X, y = np.random.default_rng(0).normal(size=(400, 3)) / 3, np.where(np.arange(400) % 3, 1.0, -1.0)
     X[:4] = [[1e300] * 3, [np.nan] * 3, [np.inf] * 3, [-1e-310] * 3]
