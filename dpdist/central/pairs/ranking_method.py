@@ -17,7 +17,8 @@ import numpy as np
 
 from dpdist.constraints import L2Ball
 from dpdist.errors import BudgetError
-from dpdist.estimators.parameters import check_count, need_delta
+from dpdist.estimators.iterative_method import IterativeMethod
+from dpdist.estimators.parameters import need_delta
 from dpdist.method import DECIDED, Method, Noted, Oracle, Public, Vector
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.budget import Neighbours
@@ -120,25 +121,8 @@ class RankingMethod(Method):
 
 
 @dataclass(frozen=True)
-class RankingRounds(RankingMethod):
-    """A solver whose rounds may be set.
-
-    Parameters
-    ----------
-    n_rounds : int, optional
-        Public number of rounds. Default: by the rule of the solver.
-    """
-
-    n_rounds: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.n_rounds is not None:
-            check_count("n_rounds", self.n_rounds)
-
-    @property
-    def rounds(self) -> int:
-        assert self.n_rounds is not None
-        return self.n_rounds
+class RankingRounds(IterativeMethod, RankingMethod):
+    """A solver whose rounds may be set."""
 
     def descend(self, gradient: Callable[[Vector], Vector], step: float) -> Vector:
         """Steps along gradients, each projected onto the ball; the mean of the last points."""

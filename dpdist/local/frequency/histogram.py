@@ -5,7 +5,7 @@ method                 best for                                                 
 ====================== ======================================================== =======================================
 ``krr``                few categories, ``k < 3 e^epsilon + 2``                  a category
 ``hadamard-response``  epsilon up to 1, or very many categories                 a number and a bit
-``subset-selection``   up to 1000 categories: the least noise                   k bits
+``subset-selection``   the least noise; far less than ``olh`` if k is small     k bits
 ``olh``                more categories                                          a 64-bit seed and a small number
 ``oue``, ``sue``       sums that are drawn directly (``fidelity="sum"``)        k bits
 ``ue``                 the same, with a p and q of your own                     k bits
@@ -58,6 +58,8 @@ MANY = 1 << 16
 """From here on a report or its decoding takes too long for anything but a Hadamard row."""
 SOME = 1000
 """Subsets of more categories than that take too many random numbers."""
+MUCH = 1.1
+"""Subsets take two to seven times as long as hashed reports: they have to be so many times as exact to be worth it."""
 FEWEST = 10.0
 """Variance of the number of reports that support a category, from which on that number is as good as normal."""
 
@@ -81,7 +83,7 @@ def best_oracle(n_categories: int, epsilon: float, sums: bool = False) -> tuple[
 
     Examples
     --------
-    >>> [best_oracle(k, epsilon)[0] for k, epsilon in ((4, 1.0), (100, 1.0), (100, 2.0), (5000, 2.0))]
+    >>> [best_oracle(k, epsilon)[0] for k, epsilon in ((4, 1.0), (100, 1.0), (13, 1.2), (100, 2.0))]
     ['krr', 'hadamard-response', 'subset-selection', 'olh']
     """
     odds = math.exp(epsilon)
@@ -93,9 +95,10 @@ def best_oracle(n_categories: int, epsilon: float, sums: bool = False) -> tuple[
         return "hadamard-response", f"with more than {MANY} categories the others are slow to send or to decode"
     if sums:
         return "oue", "its sums can be drawn directly, which those of more exact reports cannot"
-    if n_categories <= SOME:
+    subsets, hashed = (kind(n_categories, epsilon).usual_variance for kind in (SubsetSelection, OLH))
+    if n_categories <= SOME and hashed > MUCH**2 * subsets:
         return "subset-selection", "the least noise of all, and its reports are short for so few categories"
-    return "olh", f"the same noise as k bits, in a report that does not grow with the {n_categories} categories"
+    return "olh", f"nearly the least noise, in a report that does not grow with the {n_categories} categories"
 
 
 @dataclass(frozen=True)

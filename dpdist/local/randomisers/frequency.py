@@ -69,6 +69,7 @@ class KRR(SupportOracle):
 
     name: ClassVar[str] = "krr"
     has_sums: ClassVar[bool] = True
+    has_counts: ClassVar[bool] = True
 
     @property
     def chances(self) -> tuple[Fraction, Fraction]:
@@ -97,7 +98,14 @@ class KRR(SupportOracle):
 
     def draw_sum(self, values: NDArray[Any], generator: np.random.Generator) -> NDArray[np.int64]:
         """Every user answers uniformly with probability ``k q`` and truly otherwise, so the sum needs 2 k draws."""
-        truths, nulls = counts_of(values, self.size)
+        return self._draw_answers(*counts_of(values, self.size), generator)
+
+    def draw_counted(
+        self, values: NDArray[Any], counts: NDArray[np.int64], generator: np.random.Generator
+    ) -> NDArray[np.int64]:
+        return self._draw_answers(*counts_of(values, self.size, counts), generator)
+
+    def _draw_answers(self, truths: NDArray[np.int64], nulls: int, generator: np.random.Generator) -> NDArray[np.int64]:
         _, q = self.chances
         true = generator.binomial(truths, float(1 - self.size * q))
         return true + generator.multinomial(truths.sum() - true.sum() + nulls, np.full(self.size, 1.0 / self.size))
@@ -110,6 +118,7 @@ class _Unary(SupportOracle):
     """A bit for every category, packed: 1 with probability p for the own one, q for the others."""
 
     has_sums: ClassVar[bool] = True
+    has_counts: ClassVar[bool] = True
 
     @property
     @abstractmethod
@@ -145,9 +154,17 @@ class _Unary(SupportOracle):
 
     def draw_sum(self, values: NDArray[Any], generator: np.random.Generator) -> NDArray[np.int64]:
         """Given the data, the bits of a category are independent of those of all others: two binomials each."""
-        truths, _ = counts_of(values, self.size)
+        return self._draw_bits(*counts_of(values, self.size), generator)
+
+    def draw_counted(
+        self, values: NDArray[Any], counts: NDArray[np.int64], generator: np.random.Generator
+    ) -> NDArray[np.int64]:
+        return self._draw_bits(*counts_of(values, self.size, counts), generator)
+
+    def _draw_bits(self, truths: NDArray[np.int64], nulls: int, generator: np.random.Generator) -> NDArray[np.int64]:
         p, q = self.chances
-        return generator.binomial(truths, float(p)) + generator.binomial(len(values) - truths, float(q))
+        others = truths.sum() + nulls - truths
+        return generator.binomial(truths, float(p)) + generator.binomial(others, float(q))
 
     def valid(self, reports: NDArray[Any]) -> NDArray[np.bool_]:
         return padding_is_zero(reports, self.size)

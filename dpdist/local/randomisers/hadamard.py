@@ -60,6 +60,7 @@ class Hadamard(FrequencyOracle):
 
     name: ClassVar[str] = "hadamard-response"
     has_sums: ClassVar[bool] = True
+    has_counts: ClassVar[bool] = True
 
     @property
     def n_rows(self) -> int:
@@ -116,6 +117,25 @@ class Hadamard(FrequencyOracle):
         rows = generator.integers(0, self.n_rows, size=len(values))
         negative = np.bitwise_count(rows & (values + 1)) & 1
         cells = np.bincount(2 * rows + negative, minlength=2 * self.n_rows).reshape(-1, 2)
+        return self._draw_flips(cells, generator)
+
+    def draw_counted(
+        self, values: NDArray[Any], counts: NDArray[np.int64], generator: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """The users of a category are spread over the rows multinomially; in each row they have one sign."""
+        K = self.n_rows
+        rows, cells = np.arange(K), np.zeros((2, K), dtype=np.int64)
+        for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+            if count < K:
+                spread = np.bincount(generator.integers(0, K, size=count), minlength=K)
+            else:
+                spread = generator.multinomial(count, np.full(K, 1.0 / K))
+            negative = (np.bitwise_count(rows & (value + 1)) & 1).astype(np.bool_)
+            cells[1, negative] += spread[negative]
+            cells[0, ~negative] += spread[~negative]
+        return self._draw_flips(cells.T, generator)
+
+    def _draw_flips(self, cells: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
         flips = generator.binomial(cells, float(self.flip))
         return np.asarray((cells[:, 0] - 2 * flips[:, 0]) - (cells[:, 1] - 2 * flips[:, 1]))
 

@@ -96,7 +96,13 @@ class SupportOracle(FrequencyOracle):
         return (np.asarray(total, dtype=np.float64) / n_users - float(q)) * float(1 / (p - q))
 
 
-def counts_of(values: NDArray[Any], size: int) -> tuple[NDArray[np.int64], int]:
-    """How many users have each category, and how many have none."""
-    counts = np.bincount(values + 1, minlength=size + 1)
-    return counts[1:], int(counts[0])
+def counts_of(
+    values: NDArray[Any], size: int, counts: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.int64], int]:
+    """How many users have each category, and how many have none; of every value ``counts`` users, or one."""
+    if counts is None:
+        found = np.bincount(values + 1, minlength=size + 1)
+    else:
+        found = np.zeros(size + 1, dtype=np.int64)  # weights of bincount are float64, which holds 2**53 users
+        np.add.at(found, values + 1, counts)
+    return found[1:], int(found[0])

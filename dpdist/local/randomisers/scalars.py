@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from dpdist.errors import BudgetError
 from dpdist.kernels.scalar_reports import LARGEST, ScalarLaw, cell_law, mixed_law, scalar_reports, sign_law
+from dpdist.local.randomisers.scalar_sums import sum_of_reports
 from dpdist.local.survey.protocol import Domain, Randomiser
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.cost import Cost
@@ -107,6 +108,8 @@ class _Scalar(Randomiser):
 class _Counted(_Scalar):
     """A law that is counted in words."""
 
+    has_counts: ClassVar[bool] = True
+
     @property
     def law(self) -> ScalarLaw:
         """The law in integers."""
@@ -130,6 +133,12 @@ class _Counted(_Scalar):
 
     def randomise(self, values: NDArray[Any], draws: Draws) -> NDArray[Any]:
         return scalar_reports(values[:, 0], draws.words(len(values)), self.law).astype(self.report)
+
+    def draw_counted(
+        self, values: NDArray[Any], counts: NDArray[np.int64], generator: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """By binomial splits (`dpdist.local.randomisers.scalar_sums`)."""
+        return np.array([sum_of_reports(values[:, 0], counts, self.law, generator)])
 
 
 @dataclass(frozen=True)
@@ -332,6 +341,7 @@ class GaussianScalar(_Scalar):
 
     name: ClassVar[str] = "gaussian-scalar"
     has_sums: ClassVar[bool] = True
+    has_counts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -364,8 +374,16 @@ class GaussianScalar(_Scalar):
 
     def draw_sum(self, values: NDArray[Any], generator: np.random.Generator) -> NDArray[np.int64]:
         """One normal number for all of them."""
-        noise = math.sqrt(len(values)) * self.noise_std * generator.standard_normal()
-        return np.array([np.rint((values.sum() + noise) / self._scale)]).astype(np.int64)
+        return self._draw_around(float(values.sum()), len(values), generator)
+
+    def draw_counted(
+        self, values: NDArray[Any], counts: NDArray[np.int64], generator: np.random.Generator
+    ) -> NDArray[np.int64]:
+        return self._draw_around(float(counts @ values[:, 0]), int(counts.sum()), generator)
+
+    def _draw_around(self, total: float, n_users: int, generator: np.random.Generator) -> NDArray[np.int64]:
+        noise = math.sqrt(n_users) * self.noise_std * generator.standard_normal()
+        return np.array([np.rint((total + noise) / self._scale)]).astype(np.int64)
 
 
 _mu = lru_cache(maxsize=256)(gdp_mu)  # it is asked for in every block of users

@@ -308,6 +308,7 @@ class GaussianVector(_Vector):
     name: ClassVar[str] = "gaussian"
     lifted: ClassVar[bool] = False
     has_sums: ClassVar[bool] = True
+    has_counts: ClassVar[bool] = True
     sums_of_totals: ClassVar[bool] = True
 
     @property
@@ -333,6 +334,11 @@ class GaussianVector(_Vector):
     def draw_sum(self, values: NDArray[Any], generator: np.random.Generator) -> NDArray[np.int64]:
         """One normal vector for all of them."""
         return self.draw_around(values.sum(axis=0), len(values), generator)
+
+    def draw_counted(
+        self, values: NDArray[Any], counts: NDArray[np.int64], generator: np.random.Generator
+    ) -> NDArray[np.int64]:
+        return self.draw_around(counts @ values, int(counts.sum()), generator)
 
     def draw_around(self, total: Floats, n_users: int, generator: np.random.Generator) -> NDArray[np.int64]:
         noise = math.sqrt(n_users) * self.noise_std * generator.standard_normal(self.size)

@@ -129,11 +129,14 @@ class Randomiser(ABC):
     domain : {"category", "box", "ball", "answers"}
     has_sums : bool
         Whether `draw_sum` knows the exact law of the sum of reports.
+    has_counts : bool
+        Whether `draw_counted` knows it for users that are given by how many there are of a kind.
     """
 
     name: ClassVar[str]
     domain: ClassVar[Domain]
     has_sums: ClassVar[bool] = False
+    has_counts: ClassVar[bool] = False
     for_one_row: ClassVar[bool] = False
     """Whether the guarantee holds for values ``svec(x x')`` only (`Statistic.of_one_row`)."""
 
@@ -213,6 +216,15 @@ class Randomiser(ABC):
         raise BudgetError(
             f"{self.name!r} has no exact law of the sum of its reports; use fidelity='report', in which every user "
             "draws one"
+        )
+
+    def draw_counted(
+        self, values: NDArray[Any], counts: NDArray[np.int64], generator: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """A draw from the law of `summarise` for ``counts[i]`` users with ``values[i]``."""
+        raise BudgetError(
+            f"{self.name!r} has no exact law of the sum of reports that could be drawn from counts; give the users one "
+            "by one, or take another randomiser"
         )
 
     sums_of_totals: ClassVar[bool] = False
@@ -398,6 +410,12 @@ class LocalProtocol:
             n_users = len(block[self.arrays[0]])
             return self.randomiser.draw_around(self.statistic.total(block, state), n_users, generator)
         return self.randomiser.draw_sum(self.statistic.values(block, state), generator)
+
+    def draw_counted(
+        self, block: Block, counts: NDArray[np.int64], generator: np.random.Generator, state: Any = None
+    ) -> NDArray[np.int64]:
+        """A draw from the law of `summarise` where ``counts[i]`` users have the record in row i of ``block``."""
+        return self.randomiser.draw_counted(self.statistic.values(block, state), counts, generator)
 
     def estimate(self, total: NDArray[np.float64], n_users: int) -> NDArray[np.float64]:
         """What the server makes of the sum (in multiples of `grid`) of ``n_users`` reports."""
