@@ -157,7 +157,7 @@ def test_parameters_of_minimizer_show_on_its_subclasses():
     common = set(Minimizer().get_params()) - {"loss", "penalty"}
     assert len(common) == 17
     for model in (LogisticRegression(), LinearSVC()):
-        assert set(model.get_params()) == common | {"classes", "alpha", "l1_ratio"}
+        assert set(model.get_params()) == common | {"classes", "class_weight", "alpha", "l1_ratio"}
     assert set(LinearRegression().get_params()) == common | {"loss", "alpha", "l1_ratio"}
     assert classifier().set_params(epsilon=0.5, alpha=0.1).get_params()["epsilon"] == 0.5
     with pytest.raises(ValueError, match="no parameter 'loss': its loss is fixed"):
