@@ -23,6 +23,7 @@ Source: seed 000, Algorithms 3.3.9 and 3.3.10 (``memory="all"``), 3.3.12 and 3.3
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -209,8 +210,8 @@ class PairChains(PairDescents):
     ridge, schedule
         See `PairDescents`.
     chain_rows : int, optional
-        Rows of one descent, 20,000 at most; all, where there are fewer. Default: 4000. The time depends on it, and the
-        noise hardly.
+        Rows of one descent, 20,000 at most; all, where there are fewer. Default: 4000 at most, of which hardly a row is
+        left over. The time depends on it, and the noise hardly.
     """
 
     tag, name = "PairChains", "giga"
@@ -227,7 +228,7 @@ class PairChains(PairDescents):
     def decide(self, public: Public, statement: RankingStatement) -> Self:
         public.units.need_counted("rows are compared with those before them")
         need_rows(public.n_rows)
-        rows = min(public.n_rows, self.chain_rows or CHAIN_ROWS)
+        rows = min(public.n_rows, self.chain_rows or public.n_rows // math.ceil(public.n_rows / CHAIN_ROWS))
         asked = self._with(public, statement)
         decided = replace(asked, chain_rows=rows, ridge=asked._ridge(1.0, rows))
         assert decided.query is not None

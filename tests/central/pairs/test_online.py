@@ -39,7 +39,7 @@ def test_the_excess_is_within_its_band_and_below_that_of_doubled_noise(monkeypat
     def excess():
         seeds = [{**BOUNDS, "random_state": seed} for seed in range(5)]
         found = [PairwiseRanker(kind(ridge=ridge), **s).fit(GENERATED.dataset) for s in seeds]
-        assert all(1 - GENERATED.metrics(model)["error"] >= 0.97 for model in found) or doubled
+        assert doubled or all(1 - GENERATED.metrics(model)["error"] >= 0.97 for model in found)
         return float(np.mean([risk(model.coef_) for model in found])) - least
 
     doubled = False
