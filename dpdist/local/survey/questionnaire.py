@@ -40,7 +40,7 @@ _MODULES = {
     "dpdist.local.statistics.cosines": ("Cosines",),
     "dpdist.local.statistics.latent_gradients": ("BallGradients", "BoxGradients", "TruncatedGradients"),
     "dpdist.local.statistics.loss_cells": ("LossCells",),
-    "dpdist.local.surfaces.surface_losses": ("LogisticSurface", "QuantileLoss", "WelschLocation"),
+    "dpdist.local.surfaces.surface_losses": ("AbsoluteLoss", "LogisticSurface", "QuantileLoss", "WelschLocation"),
     "dpdist.local.statistics.feature_maps": ("Fourier", "Mapped", "Projection"),
     "dpdist.local.linear.glm_copies": ("Copies", "CopiesProtocol", "LabelledCopies"),
     "dpdist.local.randomisers.coordinates": ("SampleCoordinates",),
