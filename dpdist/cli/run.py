@@ -112,24 +112,27 @@ class Interruption:
 
     def notes(self, job: Job, resuming: str) -> list[str]:
         """Sentences for stderr; none if the run was refused before it could charge anything."""
-        from dpdist.jobs.account import goes_on, is_charged, ledger_path
+        from dpdist.jobs.account import charge_of, goes_on, ledger_path
         from dpdist.patience import hurried
 
         ledger, planned = ledger_path(job), self._planned
         if planned is None:
             return []
-        spent = cost(planned.plan.spent.epsilon, planned.plan.spent.delta)
         if ledger is None:
             return ["It was a run on generated data without an output directory, so there is nothing to resume."]
         try:
             with hurried():
-                on_file = is_charged(ledger, planned.run_id)
-                hopeless = on_file and not goes_on(ledger, planned.run_id)
+                on_file = charge_of(ledger, planned.run_id)
+                hopeless = on_file is not None and not goes_on(ledger, planned.run_id)
         except DpdistError:
             return [f"Whether it was charged is on file in {ledger}, which cannot be read now."]
-        if not on_file and not self._charged:
+        if on_file is None and not self._charged:
             return ["Nothing was charged."]
-        where = f"on file in {ledger}" if on_file else f"and {ledger} has no such charge any more: restore it"
+        paid = on_file or planned.plan.spent  # of an account about larger units it is more than the run's own cost
+        spent = cost(paid.epsilon, paid.delta)
+        where = (
+            f"on file in {ledger}" if on_file is not None else f"and {ledger} has no such charge any more: restore it"
+        )
         charged = f"Charged to the dataset {planned.dataset_id}: {spent}, {where}."
         return [charged] if hopeless else [charged, "To go on without paying again:", f"  {resuming}"]
 

@@ -12,6 +12,7 @@ from dpdist.errors import DpdistError, Forgotten
 from dpdist.jobs.job import Job
 from dpdist.jobs.sections import PASSWORD, STORES, of_another_kind
 from dpdist.objects import is_object_store
+from dpdist.privacy.accounting.charge import Charge
 from dpdist.privacy.accounting.filter import Limit, total
 from dpdist.privacy.accounting.totals import Sums
 from dpdist.privacy.ledger.ledger import Ledger
@@ -101,10 +102,16 @@ def open_ledger(path: str | None, journal: str | None, place: RunDirectory | Non
 
 def is_charged(path: str, run_id: str) -> bool:
     """Whether a run is on file; raises `LedgerError` where nobody can say."""
+    return charge_of(path, run_id) is not None
+
+
+def charge_of(path: str, run_id: str) -> Charge | None:
+    """What the account paid for a run, which may be many times the epsilon of the run; None if it is not on file."""
     if not is_there(path):
-        return False
+        return None
     with closing(Ledger(path)) as ledger:
-        return ledger.run(run_id) is not None
+        run = ledger.run(run_id)
+        return None if run is None else run.charge
 
 
 def goes_on(path: str, run_id: str) -> bool:

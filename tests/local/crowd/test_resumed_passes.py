@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from dpdist import Dataset, Ledger
 from dpdist.jobs import audit_local
@@ -20,6 +21,7 @@ from dpdist.local.crowd.truth_inference import TruthInference
 from dpdist.local.randomisers.answer_responses import BitResponses
 from dpdist.local.statistics.task_answers import TaskAnswers
 from tests import processes
+from tests.cli.command import call
 
 PIPELINES = Path(__file__).parents[3] / "pipelines"
 
@@ -87,6 +89,22 @@ def test_a_run_that_is_killed_in_a_pass_goes_on_under_its_charge(tmp_path):
     again = TruthInference(DawidSkene(n_rounds=5), epsilon=1.0, run_id="r", ledger=ledger).fit(data)
     assert ledger.spent(data.account).epsilon == 40.0
     assert np.array_equal(model.label_probabilities_, again.label_probabilities_)
+
+
+@pytest.mark.parametrize(("unit", "paid"), [("row", 40), ("answer", 1)])
+def test_an_interrupted_run_says_what_its_account_paid(capsys, monkeypatch, tmp_path, unit, paid):
+    """It said epsilon 1, of an answer, where the account of rows had been charged for all forty."""
+    Dataset.from_arrays(str(tmp_path / "d.zarr"), X=answers(20, 40), unit=unit)
+
+    def stopped(self, released):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(AnswerPasses, "found", stopped)
+    job, name = tmp_path / "job.yaml", Dataset.open(tmp_path / "d.zarr").id
+    data, ledger = tmp_path / "d.zarr", tmp_path / "l.sqlite"
+    job.write_text(f"method: ds-auto\ndata: {{path: {data}}}\nbudget: {{epsilon: 1.0}}\nledger: {ledger}\n")
+    said = call(capsys, "run", job, "--output", tmp_path / "out", "--quiet")
+    assert said.code == 130 and f"Charged to the dataset {name}: epsilon {paid}, delta 0, on file in" in said.err
 
 
 def test_which_tasks_were_answered_is_no_leak_of_one_report_per_record(monkeypatch):
