@@ -69,7 +69,7 @@ class PreconditionedGradient(LoopMethod):
     n_rounds : int, optional
         Default: that of the least predicted error, of 3 to 30.
     start : sequence of float, optional
-        Public point where it begins. Default: the point of the set that is nearest to 0.
+        Public point where it begins. Default: 0.
 
     Examples
     --------
