@@ -91,6 +91,20 @@ def check_public_rows(rows: NDArray[Any], n_features: int) -> None:
         raise DataError(f"public_X must have rows of {n_features} features, got shape {rows.shape}")
 
 
+def asked_points(name: str, values: Any, n_features: int, low: float = -np.inf, high: float = np.inf) -> NDArray[Any]:
+    """Points that a fitted answer is asked at: numbers in a range, shape (m, n_features)."""
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = None
+    shaped = found is not None and found.ndim == 2 and found.shape[1] == n_features
+    if found is not None and shaped and (np.isfinite(found) & (found >= low) & (found <= high)).all():
+        return found
+    expected = "finite numbers" if np.isinf(low) else f"numbers in [{low:g}, {high:g}]"
+    got = "what is no number" if found is None else "others" if shaped else f"shape {found.shape}"
+    raise DataError(f"{name} must be {expected} of shape (m, {n_features}), got {got}")
+
+
 def _feature_array(X: Any) -> Any:
     """``X`` itself if its dtype and dimensions will do; an array of it if it has no dtype."""
     refuse_sparse(X, "X")

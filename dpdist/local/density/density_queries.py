@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
+from dpdist.estimators.inputs import asked_points
 from dpdist.estimators.parameters import check_between, check_bound, check_count
 from dpdist.local.local_estimator import LocalEstimator
 from dpdist.local.randomisers.coordinates import EPSILON_EACH, Reporter
@@ -207,9 +208,7 @@ class DensityQueries(LocalEstimator):
         """
         method, p = self._fitted, self.n_features_in_
         low, high = method.statement.low, method.statement.high
-        points = np.asarray(points, dtype=np.float64)
-        if points.ndim != 2 or points.shape[1] != p or not np.isfinite(points).all():
-            raise DataError(f"points must be finite numbers of shape (m, {p}), got shape {points.shape}")
+        points = asked_points("points", points, p)
         check_bound("bandwidth", bandwidth)
         radius = high / 2 - low / 2
         series = method.kernels((points - low) / radius - 1.0, bandwidth / radius)
@@ -224,10 +223,12 @@ class DensityQueries(LocalEstimator):
 
         def of_scaled(u: Floats) -> Floats:
             values = np.asarray(function(low + (u + 1) * (high / 2 - low / 2)))
-            if values.shape != (len(u),) or values.dtype.kind not in "biuf" or not np.isfinite(values).all():
+            numbers = values.shape == (len(u),) and values.dtype.kind in "biuf"
+            if not numbers or not np.isfinite(values).all():
                 raise DataError(
                     f"the function must give a finite number for each of m points of the range: an array of shape (m,) "
-                    f"for one of shape (m, {u.shape[1]}); got shape {values.shape} for m = {len(u)}"
+                    f"for one of shape (m, {u.shape[1]}); got {values.dtype} of shape {values.shape} for m = {len(u)}"
+                    f"{', not all of them finite' if numbers else ''}"
                 )
             return values
 

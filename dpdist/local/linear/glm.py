@@ -171,14 +171,15 @@ class GeneralizedLinearModel(LocalEstimator):
         return method.trivial_error
 
     def _parameters(self, method: Method, known: Any) -> Inferred | str:
-        return linear_parameters(
-            [known],
-            self.coef_,
-            np.atleast_1d(self.intercept_),
-            feature_names(self, self.n_features_in_),
-            basis="Rests on features that are near normal; with a public covariance it counts who happened to be asked "
-            "as well, as if labels were as large as they may be.",
+        names = feature_names(self, self.n_features_in_)
+        basis = (
+            "Rests on features that are near normal; with a public covariance it counts who happened to be asked as "
+            "well, as if labels were as large as they may be."
         )
+        variances = np.diag(known.covariance)[: len(names)]
+        if constant := [name for name, variance in zip(names, variances, strict=True) if variance == 0]:
+            basis += f" Constant in public rows, so that 0 stands for what is not known: {', '.join(constant)}."
+        return linear_parameters([known], self.coef_, np.atleast_1d(self.intercept_), names, basis=basis)
 
     def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:
         super()._store(method, fitted)
@@ -195,6 +196,12 @@ class GeneralizedLinearModel(LocalEstimator):
 
     def _check_labels(self, stored: str) -> None:
         """Refuse stored labels that could never be one of the classes."""
+        if self._loss.labels == "signs" and np.dtype(stored).kind not in "if":
+            raise DataError(
+                f"the labels are stored as {stored}, and this loss is for labels -1 and +1: records of the lower class "
+                "would be empty. Store the labels as these numbers, or name the two that occur, as in "
+                "local.LogisticRegression(classes=[0, 1])"
+            )
 
     @property
     def _loss(self) -> Loss:

@@ -244,7 +244,8 @@ class PublicGlm(GlmMethod):
                 return NO_SCALE
             errors.append(np.sqrt(np.diag(there.covariance)))
         own = np.sqrt(np.diag(here.covariance))
-        bent = np.abs((errors[1] - errors[0]) / (2 * own) * (here.whole @ here.farthest) / own)
+        sure = np.where(own > 0, own, np.inf)  # a column that is constant in public rows has the coefficient 0
+        bent = np.abs((errors[1] - errors[0]) / (2 * sure) * (here.whole @ here.farthest) / sure)
         if float(bent.max()) > BENT:
             return (
                 "the size of the coefficients is not known well enough: one standard error away from where it was "

@@ -33,6 +33,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
+from dpdist.estimators.inputs import asked_points
 from dpdist.estimators.parameters import check_between, check_count, choice
 from dpdist.identity import ADDED
 from dpdist.local.local_estimator import LocalEstimator
@@ -310,9 +311,8 @@ class RiskSurface(LocalEstimator):
     def value(self, w: Any) -> Floats:
         """The surface at some parameters, shape (m, n_features)."""
         check_is_fitted(self, "surface_")
-        w, p, (low, high) = np.asarray(w, dtype=np.float64), self.n_features_in_, self._fitted_range
-        if w.ndim != 2 or w.shape[1] != p or not ((w >= low) & (w <= high)).all():
-            raise DataError(f"w must be parameters in [{low:g}, {high:g}], shape (m, {p}); got shape {w.shape}")
+        low, high = self._fitted_range
+        w = asked_points("w", w, self.n_features_in_, low, high)
         return bernstein_value(self.surface_, (w - low) / (high - low))
 
     def worst_neighbours(self, n_rows: int, n_features: int) -> Mapping[str, Pair]:

@@ -136,7 +136,9 @@ class ChebyshevTables(TableMethod):
     number s of columns that are 1 it is a fixed combination of conjunctions of at most t columns, by Newton's forward
     differences. So a disjunction of k columns is known up to gamma from far fewer averages than ``2^k`` (seed 000,
     Algorithm 5.1.35, with one bit about one conjunction in place of a full report about each). For bits only. Kept for
-    comparison: `FourierTables` had less error wherever both were tried.
+    comparison: `FourierTables` had less error wherever both were tried, and with numbers of users that occur this is
+    of no use. Of 10 bits, order 3 and epsilon 1, the standard error of a cell is .045, and gamma .14 on top of it, with
+    1e5 users (parities: .024, and nothing on top), and .036 and .038 with 1e6 (.0076).
 
     Parameters
     ----------

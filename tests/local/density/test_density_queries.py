@@ -178,6 +178,10 @@ def test_functions_that_give_something_else_are_refused(function):
     model = fitted(rng.uniform(-1, 1, (2000, 1)))
     with pytest.raises(DataError, match="the function must give"):
         model.query(function)
+    with pytest.raises(DataError, match=r"float64 of shape .* not all of them finite"):
+        model.query(lambda x: 1 / (x[:, 0] * 0 + np.inf) + np.inf)
+    with pytest.raises(DataError, match=r"complex128 of shape \(\d+,\) for m = \d+$"):
+        model.query(lambda x: x[:, 0] * 1j)
     with pytest.raises(DataError, match="a query is a function of points"):
         model.query("x")
 
@@ -195,7 +199,7 @@ def test_points_and_bandwidths_are_checked():
     before = model.density([[0.0]], 0.3), model.query(lambda x: x[:, 0])
     model.set_params(low=-9.0, high=9.0)  # what is set later is for the next fit
     assert (model.density([[0.0]], 0.3), model.query(lambda x: x[:, 0])) == before
-    for points in ([0.1, 0.2], [[0.1, 0.2]], [[np.nan]]):
+    for points in ([0.1, 0.2], [[0.1, 0.2]], [[np.nan]], [["a"]], None):
         with pytest.raises(DataError, match=r"of shape \(m, 1\)"):
             model.density(points, 0.3)
     with pytest.raises(MissingBound, match="bandwidth"):

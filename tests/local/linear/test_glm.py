@@ -250,6 +250,19 @@ def test_errors_name_what_is_missing():
         model().fit(X)
 
 
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "uint64", "<U3"])
+@pytest.mark.parametrize("public", [False, True])
+def test_stored_labels_of_which_one_class_could_never_occur_are_refused_before_anything_is_charged(dtype, public):
+    """They were taken for null records: users were asked, and charged, for a direction of one class."""
+    X, y, _ = problem(300, 3, 1.0, 0)
+    ledger = Ledger(":memory:")
+    with pytest.raises(DataError, match=r"for labels -1 and \+1.*classes=\[0, 1\]"):
+        model(ledger=ledger).fit(X, (y > 0).astype(dtype), **({"public_X": X[:100]} if public else {}))
+    assert ledger.accounts() == []
+    for good in ("int8", "float32"):
+        assert np.isfinite(model(ledger=Ledger(":memory:")).fit(X, y.astype(good)).coef_).all()
+
+
 class Squares(SquaredModel):
     """``E[y | u] = u^2``; ``told`` is what it says of its slope."""
 

@@ -171,6 +171,42 @@ def test_intervals_are_refused_where_the_size_of_the_coefficients_is_not_known_w
         model.summary()
 
 
+@pytest.mark.parametrize("method, n, known", [
+    ("public-covariance", 20_000, True), ("statistics", 20_000, True), ("statistics", 6000, False),
+])  # fmt: skip
+def test_a_constant_public_column_changes_no_interval_and_no_refusal(method, n, known):
+    """Its 0/0 was above no bound: there were intervals where there are none without it."""
+    own = np.random.default_rng(0)
+    X = own.normal(size=(20_000, 3))
+    X[:, 1] = 3.0
+    y = np.where(own.random(20_000) < 1 / (1 + np.exp(-X @ [1.0, 0.0, 0.5])), 1.0, -1.0)
+    found = []
+    for columns in ([0, 2], [0, 1, 2]):
+        model = GeneralizedLinearModel("logistic", method, epsilon=4.0).decided(n, len(columns))
+        model = model.given(X[:5000, columns])
+        of = model.protocols[0].statistic
+        estimate = of.restore(of.values({"X": X[:, columns], "y": y}).mean(axis=0))
+        with np.errstate(all="raise", under="ignore"):
+            found.append(model._uncertainty(estimate, model._coefficients(estimate)))
+    plain, held = found
+    if known:
+        np.testing.assert_allclose(np.delete(np.delete(held.covariance, 1, 0), 1, 1), plain.covariance, rtol=1e-9)
+        assert not held.covariance[1].any()
+    else:
+        assert plain == held and plain.startswith("the size of the coefficients is not known well")
+
+
+def test_a_summary_says_which_columns_were_constant_in_public_rows():
+    own = np.random.default_rng(0)
+    X = own.normal(size=(40_000, 2))
+    X[:, 1] = 3.0
+    y = np.where(own.random(40_000) < 1 / (1 + np.exp(-X[:, 0])), 1, -1)
+    model = GeneralizedLinearModel("logistic", epsilon=4.0, ledger=Ledger(":memory:"), random_state=0)
+    found = model.fit(X, y, public_X=X[:5000]).summary()
+    assert "Constant in public rows, so that 0 stands for what is not known: x1." in found.notes[-1]
+    assert model.coef_[1] == 0 and model.standard_errors_[1] == 0
+
+
 def test_rows_are_standardised_by_public_numbers_and_null_rows_stay_null():
     public = rng.normal(size=(5000, 3)) @ np.diag([1.0, 100.0, 0.01]) + [5.0, 0.0, -2.0]
     public = np.column_stack([public, public[:, 0] + public[:, 1]])  # one direction in which nothing varies

@@ -13,10 +13,18 @@ from sklearn.exceptions import NotFittedError
 from dpdist import Dataset, Ledger
 from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.identity import tagged
-from dpdist.local import RiskSurface, Survey
+from dpdist.local import RiskSurface, Survey, aggregate, encode
 from dpdist.local.statistics.loss_cells import LossCells
-from dpdist.local.surfaces.risk_surface import CodingSurface
-from dpdist.local.surfaces.surface_losses import AbsoluteLoss, CustomLoss, LogisticSurface, QuantileLoss, WelschLocation
+from dpdist.local.surfaces.risk_surface import REPORTERS, CodingSurface
+from dpdist.local.surfaces.surface_losses import (
+    LOSSES,
+    AbsoluteLoss,
+    CustomLoss,
+    LogisticSurface,
+    QuantileLoss,
+    WelschLocation,
+)
+from dpdist.privacy.randomness.draws import StreamDraws
 from dpdist.problems.catalog import PROBLEMS
 from dpdist.solvers.bernstein import (
     averaged_bernstein,
@@ -60,6 +68,14 @@ def test_iterates_are_those_of_the_alternating_sum(h):
     B = bernstein_basis(k, np.arange(k + 1) / k)
     expected = sum(comb(h, i) * (-1) ** (i - 1) * np.linalg.matrix_power(B, i - 1) for i in range(1, h + 1)) @ values
     np.testing.assert_allclose(bernstein_coefficients(values, h), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("h", [1, 2, 4, 8])
+def test_polynomials_of_the_first_degree_are_their_own_surfaces(h):
+    cells = 0.3 + np.add.outer(np.arange(5) / 4, -2 * np.arange(5) / 4)
+    points = rng.random((20, 2))
+    found = bernstein_value(bernstein_coefficients(cells, h), points)
+    np.testing.assert_allclose(found, 0.3 + points @ [1.0, -2.0], atol=1e-12)
 
 
 def test_errors_of_smooth_functions_fall_with_the_order():
@@ -153,6 +169,16 @@ def test_the_printed_one_bit_report_is_caught():
     assert (1 - chance(0.0, 1.5)) / (1 - chance(1.0, 1.5)) > 1e6, "a bit of 0 all but rules out a loss of 1"
 
 
+@pytest.mark.parametrize(
+    "n, p, epsilon, degree",
+    [(10**4, 1, 1.0, 4), (10**4, 1, 0.3, 3), (3 * 10**4, 2, 1.0, 4), (600, 1, 1.0, 2), (800, 2, 1.0, 1),
+     (10**9, 1, 8.0, 16)],
+)  # fmt: skip
+def test_the_degree_follows_public_numbers_and_leaves_enough_users_to_a_cell(n, p, epsilon, degree):
+    assert RiskSurface(low=0.0, high=1.0, epsilon=epsilon).decided(n, p).degree == degree
+    assert n >= 200 * (degree + 1) ** p
+
+
 # -- answers ------------------------------------------------------------------------------------------------------
 
 
@@ -211,6 +237,20 @@ def test_reports_do_not_depend_on_chunks_and_the_question_is_published():
     )
 
 
+@pytest.mark.parametrize("loss", sorted(set(LOSSES) - {"custom"}))
+@pytest.mark.parametrize("reporter", sorted(REPORTERS))
+def test_devices_are_asked_about_any_named_loss_and_send_what_is_counted(loss, reporter):
+    """The absolute loss was none that a question could name."""
+    protocol = RiskSurface(loss, low=0.0, high=1.0, reporter=reporter).protocol(30_000, 2)
+    survey = Survey(protocol)
+    again = Survey.from_json(survey.to_json())
+    assert again == survey and again.fingerprint == survey.fingerprint
+    X = rng.choice([np.nan, np.inf, -np.inf, 1e308, -1e308, 0.0, 0.5, 5e-324], size=(300, 2))
+    sent = again.protocol.randomise({"X": X, "y": X[:, 0]}, StreamDraws(np.random.Generator(np.random.Philox(3))))
+    found = aggregate(survey, encode(survey, sent))
+    assert found.n_users == 300 and np.isfinite(found.estimate).all()
+
+
 # -- wrong inputs -------------------------------------------------------------------------------------------------
 
 
@@ -249,9 +289,10 @@ def test_losses_without_a_range_or_a_function_are_refused():
             CustomLoss(*arguments)
     with pytest.raises(BudgetError, match="needs a function"):
         fitted(rng.random((2000, 1)), loss=CustomLoss())
-    with pytest.raises(DataError, match=r"in \[0, 1\], shape \(m, 1\)"):
-        fitted(rng.random((2000, 1))).value([[2.0]])
     model = fitted(rng.random((2000, 1)))
+    for w, got in (([[2.0]], "others"), ([[np.nan]], "others"), ([0.1], r"shape \(1,\)"), ([["a"]], "no number")):
+        with pytest.raises(DataError, match=rf"w must be numbers in \[0, 1\] of shape \(m, 1\), got .*{got}"):
+            model.value(w)
     before = model.value([[0.4]])[0]
     assert model.set_params(high=2.0).value([[0.4]])[0] == before, "what is set later is for the next fit"
     with pytest.raises(NotFittedError, match="not fitted"):

@@ -192,6 +192,15 @@ def test_the_prediction_is_the_error_of_a_cell(levels, order):
     assert 0.9 < model.standard_error(widest) / predicted < 1.1
 
 
+@pytest.mark.parametrize("n, std, gap, parities", [(10**5, 0.045, 0.14, 0.024), (10**6, 0.036, 0.038, 0.0076)])
+def test_what_conjunctions_cost_at_numbers_of_users_that_occur_is_as_it_is_said(n, std, gap, parities):
+    found = Marginals(3, method="chebyshev", epsilon=1.0).decided(n, 10)
+    assert found.foreseen_std(range(3)) == pytest.approx(std, rel=0.02)
+    assert chebyshev_gap(3, found.degree) == pytest.approx(gap, rel=0.03)
+    assert Marginals(3, epsilon=1.0).decided(n, 10).foreseen_std(range(3)) == pytest.approx(parities, rel=0.02)
+    assert all(said in ChebyshevTables.__doc__ for said in (f"{std:g}"[1:], f"{gap:g}"[1:], f"{parities:g}"[1:]))
+
+
 def test_drawing_parities_by_need_beats_drawing_them_alike():
     """By the exact formula: the mean variance of the cells of all tables of three of ten columns."""
     levels, order, stds = (2,) * 10, 3, {}
