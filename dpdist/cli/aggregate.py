@@ -120,9 +120,11 @@ def _facts(survey: Survey, found: Aggregated, share: float) -> dict[str, Any]:
 
 def _labels(found: Aggregated) -> dict[str, Any]:
     """The classes that most answers to each task support, where answers to tasks were asked for."""
-    if found.protocol.statistic.domain != "answers":
-        return {}
+    from dpdist.local.crowd.answer_protocol import AnswerProtocol
     from dpdist.local.crowd.crowd_methods import labels_of
+
+    if not isinstance(found.protocol, AnswerProtocol):
+        return {}
 
     return {"labels_of_tasks": labels_of(found.estimate).tolist()}
 

@@ -18,7 +18,10 @@ from dpdist.identity import tagged
 from dpdist.jobs import job_data
 from dpdist.jobs.job import load_job
 from dpdist.jobs.questions import fit_reports
+from dpdist.local.randomisers.answer_responses import BitResponses
+from dpdist.local.statistics.task_answers import TaskAnswers
 from dpdist.local.surfaces.surface_losses import CustomLoss
+from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.local.survey.questionnaire import Survey
 from dpdist.local.survey.wire import decode, report_bytes
 from dpdist.privacy.randomness.draws import StreamDraws
@@ -364,6 +367,15 @@ def test_devices_have_answers_and_no_packed_bytes(capsys):
         shape = ("--n-rows", 100, "--n-features", 2)
         said = call(capsys, "question", method, *shape, "--set", "params.layout=packed", "--set", "params.n_tasks=16")
         assert said.code == 2 and "ask with layout='cells'" in said.err and not said.out
+
+
+def test_a_question_about_tasks_in_a_plain_protocol_is_added_up(capsys, tmp_path):
+    question = tmp_path / "plain.json"
+    question.write_text(Survey(LocalProtocol(TaskAnswers(9), BitResponses(9, 1.0))).to_json())
+    words = ("--protocol", question, "--record", "[0, 1, 1, 0, 1, 1, 1, 1, 0]", "--output", tmp_path / "reports.zarr")
+    assert call(capsys, "randomise", *words).code == 0
+    said = call(capsys, "aggregate", "--protocol", question, tmp_path / "reports.zarr")
+    assert said.code == 0 and "replacing all 9 of them: e^9" in " ".join(said.out.split())
 
 
 def test_what_reads_all_reports_again_is_not_fitted_to_their_sum():

@@ -173,6 +173,9 @@ class AnswerSigns(Statistic):
 
     domain: ClassVar[Domain] = "box"
 
+    def __post_init__(self) -> None:
+        _ = self.answers  # which refuses what cannot be
+
     @property
     def answers(self) -> TaskAnswers:
         """The answers themselves."""
@@ -193,6 +196,7 @@ class AnswerSigns(Statistic):
 
     def values_at(self, block: Block, coordinates: NDArray[np.int64], state: Any = None) -> NDArray[np.float64]:
         X = np.asarray(block["X"])
+        check_columns(self, X.shape[1], str(X.dtype))
         task, k = (coordinates, 1) if self.n_classes == 2 else np.divmod(coordinates, self.n_classes)
         if self.packed:
             at = task // 8

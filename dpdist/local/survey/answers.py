@@ -1,7 +1,8 @@
 """Records as devices have them: plain JSON values, which become the rows that a survey asks of.
 
 What a record holds decides nothing but the report: whatever is missing, of another kind or of another size makes a
-null record, which sends a report like any other.
+null record, which sends a report like any other. Of answers to tasks each counts by itself: what one of them holds
+decides about the report of that answer only, which is what the guarantee is about.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from dpdist.errors import DataError
 from dpdist.local.statistics.categories import Labelled
+from dpdist.local.statistics.task_answers import AnswerSigns
 from dpdist.local.survey.protocol import Statistic
 from dpdist.local.survey.questionnaire import Survey
 
@@ -38,7 +40,7 @@ def rows_of(survey: Survey, records: Sequence[Any]) -> dict[str, NDArray[Any]]:
     array([ 1.,  0., nan, nan])
     """
     statistic = survey.protocol.statistic
-    width = None if statistic.domain == "category" else int(getattr(statistic, "n_features", statistic.size))
+    width, by_answer = survey.width, _of_tasks(statistic)
     labels = {label: float(i) for i, label in enumerate(survey.labels)}
     signs = dict(zip(survey.labels, (-1.0, 1.0), strict=False)) if statistic.domain != "category" else {}
     rows: dict[str, NDArray[Any]] = {name: np.full(len(records), np.nan) for name in survey.protocol.arrays}
@@ -54,6 +56,8 @@ def rows_of(survey: Survey, records: Sequence[Any]) -> dict[str, NDArray[Any]]:
                 column[i] = signs.get(_named(value), np.nan)
             elif column.dtype == object:
                 column[i] = value if isinstance(value, str | int | float) else None
+            elif name == "X" and by_answer:
+                column[i] = _answers(value, column.shape[1])
             else:
                 value = labels.get(value) if isinstance(value, str) else value
                 column[i] = _numbers(value, column.shape[1:])
@@ -76,7 +80,7 @@ def check_typed(survey: Survey, value: Any) -> None:
         labels = ", ".join(map(str, survey.labels or getattr(statistic, "labels", ())))
         expected = f"there are: {labels}" if labels else f"expected a number from 0 to {statistic.size - 1}"
         raise DataError(f"the value is no category of the question; {expected}")
-    if np.isnan(rows["X"]).any():
+    if not np.isfinite(rows["X"]).all():
         raise DataError(f"the value is not what the question asks for: expected {rows['X'].shape[1]} finite numbers")
 
 
@@ -89,6 +93,34 @@ def _named(value: Any) -> str:
 def _labelled(statistic: Statistic) -> bool:
     """Whether the statistic looks its categories up by their labels."""
     return isinstance(statistic, Labelled) or isinstance(getattr(statistic, "category", None), Labelled)
+
+
+def _of_tasks(statistic: Statistic) -> bool:
+    """Whether a record is answers to tasks."""
+    return statistic.domain == "answers" or isinstance(getattr(statistic, "statistic", statistic), AnswerSigns)
+
+
+def _answers(value: Any, n_tasks: int) -> Any:
+    """Each answer as a number: NaN where there is none, infinite (no class, a null answer) where it is anything else.
+
+    A list that has not one entry for each task is no record.
+    """
+    given = value if isinstance(value, list | tuple) else [value]
+    if len(given) != n_tasks:
+        return np.nan
+    if set(map(type, given)) <= {int, float, bool, type(None)}:
+        try:
+            return np.array(given, dtype=np.float64)
+        except OverflowError:
+            pass
+    return [_answer(cell) for cell in given]
+
+
+def _answer(cell: Any) -> float:
+    try:
+        return np.nan if cell is None else float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return np.inf
 
 
 def _numbers(value: Any, shape: tuple[int, ...]) -> Any:

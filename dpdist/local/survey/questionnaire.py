@@ -76,6 +76,10 @@ PARTS = MappingProxyType({name: module for module, names in _MODULES.items() for
 
 _LARGEST = 2**31
 """Of a size: more categories or coordinates than that are a slip."""
+_WIDEST = 2**24
+"""Of a record, which a device holds in memory: more numbers, or answers, than that are a slip."""
+_DEEPEST = 50
+"""Of parts within parts: no question has ten."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,8 @@ class Survey:
         object.__setattr__(self, "labels", tuple(self.labels))
         object.__setattr__(self, "state", None if self.state is None else _numbers(self.state))
         size, domain = self.protocol.statistic.size, self.protocol.statistic.domain
+        if self.width is not None and self.width > _WIDEST:
+            raise DataError(f"a record has at most 2**24 numbers or answers, and the question asks for {self.width}")
         if not (type(self.round) is int and 0 <= self.round < 2**32):
             raise DataError(f"round must be an integer in [0, 2**32), got {self.round!r}")
         if not all(isinstance(label, str) and label for label in self.labels):
@@ -122,6 +128,12 @@ class Survey:
             size = 2
         if self.labels and not len(set(self.labels)) == len(self.labels) == size:
             raise DataError(f"labels must be {size} different names, got {len(self.labels)}")
+
+    @property
+    def width(self) -> int | None:
+        """How many numbers, or answers, the ``X`` of a record has; None for a category."""
+        statistic = self.protocol.statistic
+        return None if statistic.domain == "category" else int(getattr(statistic, "n_features", statistic.size))
 
     @property
     def public(self) -> NDArray[np.float64] | None:
@@ -150,7 +162,9 @@ class Survey:
             Names what is unknown, missing or out of range.
         """
         try:
-            described = json.loads(text)
+            described = json.loads(text, object_pairs_hook=_once)
+        except DataError:
+            raise
         except (ValueError, RecursionError):
             raise DataError(
                 "this is no description of a survey: expected the JSON that dpdist question writes"
@@ -162,6 +176,7 @@ class Survey:
                 f"{FORMAT!r}, got {str(found)[:40]!r}. Use the version that wrote it, or write it again"
             )
         _same_keys("the survey", described, {"format", "protocol", "round", "labels", "state"})
+        _check_depth(described)
         protocol = _made(described["protocol"], "protocol")
         if not isinstance(protocol, LocalProtocol):
             raise DataError(f"protocol must be a LocalProtocol, got a {type(protocol).__name__}")
@@ -188,11 +203,37 @@ class Survey:
         }
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose keys are different: of two epsilons a reader may see one, and a device answer by the other.
+
+    >>> _once([("epsilon", 1.0), ("epsilon", 50.0)])
+    Traceback (most recent call last):
+    dpdist.errors.DataError: the description has 'epsilon' twice in one place: expected what dpdist question writes
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in found if keys.count(key) > 1)
+        raise DataError(f"the description has {twice[:40]!r} twice in one place: expected what dpdist question writes")
+    return found
+
+
+def _check_depth(described: Any) -> None:
+    """Refuse parts within parts without end, before anything follows them."""
+    level = [described]
+    for _ in range(_DEEPEST):
+        inner = (value.values() if isinstance(value, dict) else value for value in level)
+        level = [below for values in inner for below in values if isinstance(below, dict | list)]
+        if not level:
+            return
+    raise DataError(f"the description has lists or parts within each other {_DEEPEST} times: no question has")
+
+
 def _numbers(state: Any) -> Any:
     """Nested tuples of finite numbers."""
     try:
         array = np.array(state, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise DataError("state must be an array of numbers") from None
     if not np.isfinite(array).all():
         raise DataError("state must be an array of finite numbers")
@@ -232,7 +273,10 @@ def _made(described: Any, where: str) -> Any:
     cls = _class_of(name)
     fields = {stored_name(f): f for f in dataclasses.fields(cls) if f.init}
     _same_keys(f"{where} ({name})", described, {"type", *fields})
-    values = {key: coerced(_made(described[key], f"{where}.{key}"), str(f.type)) for key, f in fields.items()}
+    try:
+        values = {key: coerced(_made(described[key], f"{where}.{key}"), str(f.type)) for key, f in fields.items()}
+    except OverflowError:
+        raise DataError(f"{where}: a parameter of {name} is no number that fits") from None
     for key, field in fields.items():
         _check(f"{where}.{key}", values[key], str(field.type))
     try:

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from dpdist import local
-from dpdist.errors import DataError
+from dpdist.errors import BudgetError, DataError
 from dpdist.local import LinearSVC, Survey
 from dpdist.local.linear.glm_public import Standardised
+from dpdist.local.randomisers.coordinates import SampleCoordinates
 from dpdist.local.randomisers.vectors import best_vector
 from dpdist.local.statistics.feature_maps import Mapped
 from dpdist.local.statistics.labelled import LabelledRow
+from dpdist.local.statistics.task_answers import AnswerSigns
 from dpdist.local.survey.answers import rows_of
 from dpdist.local.survey.protocol import LocalProtocol
 from dpdist.privacy.randomness.draws import SystemDraws
@@ -50,3 +52,38 @@ def test_classes_are_answered_by_their_names():
     np.testing.assert_array_equal(rows_of(Survey(protocol), records)["y"][:4], [0, 1, 1, np.nan])
     with pytest.raises(DataError, match="labels must be 2 different names, got 3"):
         Survey(protocol, labels=("0", "1", "2"))
+
+
+ODD = ("maybe", [1], {}, True, "1", 10**400, 7, -1, None, float("nan"), float("inf"), "\ud800")
+
+
+@pytest.mark.parametrize("unit", ["answer", "record"])
+@pytest.mark.parametrize("unanswered", ["coin", "symbol", "public"])
+def test_what_one_answer_holds_decides_about_its_own_report_only(unanswered, unit):
+    """A list with a text in it was no record at all: all answers were lost, and where it is public who answered what,
+    one answer changed the reports of all."""
+    if unit == "record" and unanswered != "coin":
+        return
+    asked = local.TruthInference("majority", unit=unit, unanswered=unanswered, n_classes=3, epsilon=1.0)
+    survey = Survey(asked.protocol(1, 4))
+    statistic = survey.protocol.statistic
+    usual = statistic.values(rows_of(survey, [[0, 1, 2, 0]]))
+    others = statistic.values(rows_of(survey, [[0, odd, 2, 0] for odd in ODD]))
+    size = usual.shape[1] // 4
+    rest = [*range(size), *range(2 * size, 4 * size)]
+    assert (others[:, rest] == usual[0, rest]).all()
+    if unit == "answer":
+        null, missing = 254, {"coin": 255, "symbol": 3, "public": 255}[unanswered]
+        assert others[:, 1].tolist() == [null, null, null, 1, 1, null, null, missing, missing, missing, null, null]
+    short = statistic.values(rows_of(survey, [[0, 1, 2], "0120", None, {"Y": 1}]))
+    assert len(set(map(bytes, short))) == 1, "no records"
+
+
+def test_packed_bytes_are_asked_of_no_device():
+    law = SampleCoordinates(16, 1.0, 1, "one-bit")
+    survey = Survey(LocalProtocol(AnswerSigns(16, packed=True), law))
+    with pytest.raises(DataError, match="packed answers are bytes"):
+        survey.protocol.randomise(rows_of(survey, [[0, 1]]), SystemDraws())
+    for n_tasks, n_classes in ((0, 2), (-4, -4), (16, 1), (16, 10**6)):
+        with pytest.raises(BudgetError, match=r"n_tasks must be|n_classes must be"):
+            AnswerSigns(n_tasks, n_classes)

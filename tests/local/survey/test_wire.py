@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import json
@@ -15,10 +16,13 @@ from hypothesis import strategies as st
 
 import dpdist.local
 from dpdist.errors import DataError
+from dpdist.local.crowd.answer_protocol import AnswerProtocol
+from dpdist.local.randomisers.answer_responses import BitResponses
 from dpdist.local.randomisers.frequency import KRR, OUE
 from dpdist.local.randomisers.scalars import OneBit
 from dpdist.local.statistics.bounded_values import Box
 from dpdist.local.statistics.categories import Category
+from dpdist.local.statistics.task_answers import TaskAnswers
 from dpdist.local.survey.protocol import LocalProtocol, Randomiser, Statistic
 from dpdist.local.survey.questionnaire import PARTS, Survey
 from dpdist.local.survey.wire import HEADER, Verdict, checked, decode, encode, new_ids, repeated, report_bytes
@@ -259,11 +263,23 @@ def changed(**changes):
         (changed(protocol__statistic__n_features=2), "of a box of size 1"),
         (changed(protocol__randomiser__delta=1e-6), "no parameter 'delta'"),
         (changed(protocol__statistic__low=...), "lacks 'low'"),
+        (changed().replace('"epsilon": 1.0', '"epsilon": 1.0, "epsilon": 50.0'), "'epsilon' twice"),
+        (changed(protocol__randomiser__epsilon=10**400), "protocol.randomiser: a parameter of OneBit is no number"),
+        (changed(state=10**400), "state must be an array"),
+        (changed(protocol=functools.reduce(lambda below, _: [below], range(400), 1)), "within each other 50 times"),
     ],
 )
 def test_descriptions_that_are_refused(text, message):
     with pytest.raises(DataError, match=message):
         Survey.from_json(text)
+
+
+def test_a_record_that_no_device_can_hold_is_not_asked_for():
+    """A short file must not make a device fill its memory; of categories there may be as many as fit a number."""
+    for many in (2**24 + 1, 2**31 - 1):
+        with pytest.raises(DataError, match=f"a record has at most 2\\*\\*24 .* asks for {many}"):
+            Survey(AnswerProtocol(TaskAnswers(many), BitResponses(many, 1.0)))
+    assert Survey(AnswerProtocol(TaskAnswers(2**24), BitResponses(2**24, 1.0))).width == 2**24
 
 
 JSON = st.recursive(
