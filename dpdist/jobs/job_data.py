@@ -10,6 +10,7 @@ import numpy as np
 
 from dpdist.data import ROWS, Dataset, Units
 from dpdist.data.dataset_schema import ATTRIBUTE, Schema
+from dpdist.data.stored import Stored
 from dpdist.data.stores import open_to_read, shown
 from dpdist.engine.memory import noted_head
 from dpdist.errors import DataError
@@ -133,7 +134,7 @@ def beside(job: Job, generated: Generated | None) -> dict[str, Any]:
     place = job.data.get("public")
     if place is None:
         return {}
-    group = open_to_read(place, job.data.get("storage_options"))
+    group = Stored(place, job.data.get("storage_options")).read()
     rows = Dataset.open(group, arrays=["X"], dataset_id=None if ATTRIBUTE in group.attrs else "public")
     return {"public_X": rows.read(0, rows.n_rows)["X"]}
 

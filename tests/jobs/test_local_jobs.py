@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist import Dataset
+from dpdist import Dataset, Ledger
+from dpdist.errors import DataError
 from dpdist.jobs.job import JobError, load_job
 from dpdist.jobs.planning import plan_job
 from dpdist.jobs.registry import METHODS
@@ -103,6 +104,38 @@ def test_public_rows_of_a_store(tmp_path):
     record = run_job(load_job(tmp_path / "job.yaml"))
     assert record["status"] == "done" and record["budget"]["after"]["epsilon"] == 4.0
     assert not np.array_equal(problem.public[:100], rows["X"][:100])
+
+
+@pytest.mark.parametrize("place, says", [
+    ("nowhere.zarr", "cannot open a Zarr group at .*nowhere.zarr"),
+    ("users.zarr/X", "a group that holds the arrays, not a single array"),
+    ("job.yaml", "cannot open a Zarr group at .*job.yaml"),
+    ("labels.zarr", "'X'"),
+    ("narrow.zarr", "rows of 3 features, got shape"),
+    ("few.zarr", "too few for 3 features"),
+    ("holes.zarr", "not finite"),
+])  # fmt: skip
+def test_public_rows_that_are_none_are_refused_before_anything_is_charged(tmp_path, place, says):
+    rows = np.random.default_rng(0).normal(size=(400, 3))
+    Dataset.from_arrays(tmp_path / "users.zarr", X=rows, y=np.sign(rows[:, 0]))
+    Dataset.from_arrays(tmp_path / "labels.zarr", y=rows[:, 0])
+    Dataset.from_arrays(tmp_path / "narrow.zarr", X=rows[:, :2])
+    Dataset.from_arrays(tmp_path / "few.zarr", X=rows[:2])
+    Dataset.from_arrays(tmp_path / "holes.zarr", X=np.where(rows > 2, np.nan, rows))
+    (tmp_path / "job.yaml").write_text(
+        f"""
+        method: nldp-glm-pubcov
+        estimator: local.LogisticRegression
+        data: {{path: {tmp_path}/users.zarr, public: {tmp_path}/{place}}}
+        params: {{classes: [-1, 1]}}
+        budget: {{epsilon: 4.0}}
+        ledger: {tmp_path}/ledger.sqlite
+        output: {tmp_path}/out
+        """
+    )
+    with pytest.raises(DataError, match=says):
+        run_job(load_job(tmp_path / "job.yaml"))
+    assert Ledger(tmp_path / "ledger.sqlite").accounts() == []
 
 
 def test_generated_categories_have_the_frequencies_they_tell():
