@@ -16,6 +16,7 @@ from scipy.special import expit
 
 from dpdist.losses.loss import LARGEST_EXPONENT, Block, Floats, Loss, fast_exp
 
+_THRESHOLDS = 1e-60, 1e60  # they have to be squared
 _ROOM = 1 + 2.0**-48  # for the rounding of l'
 _FARTHEST = 26.0  # exp(-26**2) is a normal number, and no bound is attained there
 _SQUARABLE = 2.0**400  # as far out as Cauchy's pull is computed
@@ -142,9 +143,11 @@ class Redescending(Loss):
     curvature_bound: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.threshold < np.inf:
+        if not _THRESHOLDS[0] <= self.threshold <= _THRESHOLDS[1]:
             advice = f"try {fields(self)[0].default} noise deviations"
-            raise ValueError(f"threshold must be a positive number, got {self.threshold!r}; {advice}")
+            raise ValueError(
+                f"threshold must be a positive number between 1e-60 and 1e60, got {self.threshold!r}; {advice}"
+            )
 
 
 @dataclass(frozen=True)

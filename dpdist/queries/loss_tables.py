@@ -72,6 +72,7 @@ class LossTable(Query):
             raise BudgetError(
                 f"neither values nor derivatives of the loss {self.loss.name!r} have a bound: use another loss"
             )
+        check_bound(self.bound, f"the bound of what a row adds, for the loss {self.loss!r},")
 
     @property
     def centred(self) -> bool:

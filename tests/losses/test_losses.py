@@ -172,6 +172,9 @@ def test_by_name():
         by_name("hinge")
     with pytest.raises(ValueError, match="threshold"):
         Huber(0.0)
+    for threshold in (-1.0, 0.0, 1e-300, 1e300, np.nan):
+        with pytest.raises(ValueError, match="threshold must be a positive number between 1e-60 and 1e60"):
+            Biweight(threshold)
     with pytest.raises(ValueError, match="width"):
         SmoothedHinge(np.inf)
 

@@ -30,8 +30,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from dpdist.central.linear.bounding import ClipNorm
 from dpdist.central.linear.high_dimensional import (
     COORDINATEWISE,
@@ -167,8 +165,6 @@ class FrankWolfe(LoopMethod):
             return constraint.vertex(int(chosen[0]), size)
 
         first = self._first(problem.intercept)
-        if self.start is None and isinstance(constraint, Simplex):
-            first = np.full(size, constraint.total / size)
         return drive(frank_wolfe(first, self.rounds, self.tail, pick), vertex)
 
     def _in_set(self, point: Vector) -> Vector:

@@ -29,7 +29,7 @@ from dpdist.central.linear.normal_rows import Rows, descent, response
 from dpdist.constraints import ElasticNet, largest_norm, proximal
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
-from dpdist.estimators.parameters import BOUNDS, need_delta
+from dpdist.estimators.parameters import BOUNDS, check_bound, need_delta
 from dpdist.method import DECIDED, Line, Oracle, Public
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.accounting.releases import Poisson
@@ -80,6 +80,7 @@ def norm_gradient(problem: Problem, target: int | None = None) -> GradientSum:
             "with gradient=ClipNorm(clip_norm=...); or bound the labels, with gradient=ClipLabel(label_bound=...), for "
             "least squares from sufficient statistics"
         )
+    check_bound("clip_norm", clip_norm)
     return GradientSum(problem.loss, problem.row_norm, clip_norm, problem.intercept, target)
 
 
@@ -352,7 +353,7 @@ class AcceleratedGradient(ClippedDescent):
     combine : {"auto", "last", "tail-average", "random", "min-noisy"}
         What is returned, as by `GradientDescent`.
     start : sequence of float, optional
-        Public point where it begins. Default: 0.
+        Public point where it begins. Default: the point of the set that is nearest to 0.
     """
 
     tag, name = "AcceleratedGradient", "accelerated"

@@ -122,7 +122,7 @@ class HardThresholding(LoopMethod):
 
     def _check_start(self) -> None:
         super()._check_start()
-        used = int(np.count_nonzero(self._first(0.0)))
+        used = 0 if self.start is None else int(np.count_nonzero(self.start))
         if used > self.n_kept:
             raise BudgetError(
                 f"start={self._shown_start} has {used} numbers that are not 0, and n_nonzero={self.n_kept}: keep the "

@@ -286,7 +286,8 @@ class GradientDescent(ClippedDescent):
         start may be the answer of the last two. ``"auto"`` is the last one for ``rows="all"`` and the mean for
         ``rows="sample"``.
     start : sequence of float, optional
-        Public point where it begins: the coefficients, and last the intercept if there is one. Default: 0.
+        Public point where it begins: the coefficients, and last the intercept if there is one. Default:
+        the point of the set that is nearest to 0.
     certify : {"local-minimum"}, optional
         Keep half of mu^2 for Hessians at the last iterates, and return one that looks like a local minimum:
         ``smallest_curvature_`` is its smallest released curvature (`dpdist.central.linear.second_order`).

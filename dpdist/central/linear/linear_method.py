@@ -240,7 +240,7 @@ class LoopMethod(LinearMethod):
     n_rounds : int, optional
     start : sequence of float, optional
         Public point where it begins: the coefficients, and last the intercept if there is one; with several classes
-        all of them begin there. Default: 0.
+        all of them begin there. Default: the point of the set that is nearest to 0.
     """
 
     start: Sequence[float] | None = field(default=None, kw_only=True, metadata=ADDED)
@@ -282,11 +282,15 @@ class LoopMethod(LinearMethod):
 
     def _first(self, constant: float) -> Vector:
         """Where the loop begins: coefficients, then the weight of the constant feature of that size, if it has one."""
-        if self.start is None:
-            return np.zeros(self.problem.n_parameters)
-        point = np.array(self.start)
-        if constant:
-            point[-1] /= constant
+        if self.start is not None:
+            point = np.array(self.start)
+            if constant:
+                point[-1] /= constant
+            return point
+        point, constraint = np.zeros(self.problem.n_parameters), self.problem.constraint
+        if constraint is not None:  # some sets are without 0, and some solvers may return where they began
+            inside = self._in_set(point)
+            point[: len(inside)] = constraint.project(inside)
         return point
 
     @property

@@ -90,9 +90,10 @@ class Minimizer(Estimator):
         The loop: ``"gradient"`` and ``"accelerated"`` (`dpdist.central.linear.gradient_descent`); ``"objective"`` and
         ``"output"``, one release of the exact minimiser (`perturbation`); ``"svrg"``, ``"svrg++"``, ``"katyusha"``
         (`variance_reduced`); ``"momentum"`` and ``"langevin"`` for losses that are not convex (`stationary`),
-        ``"trust-region"`` (`second_order`) and ``"net"`` (`net`); ``"newton"``, ``"subspace"``,
-        ``"sufficient-statistics"`` and ``"robust-newton"``, whose steps are weighed by what is released (`newton`,
-        `subspace`, `sufficient_statistics`, `robust_newton`); ``"preconditioned"`` (`preconditioned`); ``"mirror"`` and
+        ``"trust-region"`` (`second_order`), ``"saddle-escape"`` (`saddle_escape`) and ``"net"`` (`net`); ``"newton"``,
+        ``"subspace"``, ``"sufficient-statistics"`` and ``"robust-newton"``, whose steps are weighed by what is released
+        (`newton`, `subspace`, `sufficient_statistics`, `robust_newton`);
+        ``"preconditioned"`` (`preconditioned`); ``"mirror"`` and
         ``"accelerated-mirror"`` (`mirror`); ``"frank-wolfe"`` over an l1 ball or simplex (`frank_wolfe`), with
         ``gradient="norm"`` also over other sets (`noisy_frank_wolfe`); ``HardThresholding(n_nonzero=8)`` for few
         coefficients (`hard_threshold`). A name is the object with its defaults: ``solver=FrankWolfe(n_rounds=40)`` sets

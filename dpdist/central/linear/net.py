@@ -80,6 +80,12 @@ class ExponentialNet(LinearMethod):
 
     def decide(self, public: Public, statement: Problem) -> Self:
         problem = bounded_by(statement, self.name, ClipNorm)
+        assert isinstance(problem.gradient, ClipNorm)
+        if problem.gradient.clip_norm is not None:
+            raise BudgetError(
+                f"clip_norm={problem.gradient.clip_norm:g} bounds gradients, and solver='net' asks for none: leave it "
+                "out"
+            )
         reads(problem, self.name, All)
         need(problem, "row_norm")
         size = problem.n_parameters
@@ -153,14 +159,22 @@ class ExponentialNet(LinearMethod):
     def _n_points(self, problem: Problem, radius: float) -> int:
         size = problem.n_parameters
         wanted = self.accuracy or min(radius, size / (problem.public.n_units * problem.budget.epsilon))
-        # counted by volume first: what is far too many need not be counted one by one
-        volume = math.pi ** (size / 2) / math.gamma(size / 2 + 1) * (radius * math.sqrt(size) / (2 * wanted)) ** size
-        many = points_for(size, radius, wanted) if volume < 4 * MOST_POINTS else math.ceil(volume)
+        # counted by volume first, in logarithms: what is far too many need not be counted one by one
+        edge = math.log(radius) - math.log(wanted) + math.log(size / 4) / 2
+        decades = (size * (math.log(math.pi) / 2 + edge) - math.lgamma(size / 2 + 1)) / math.log(10)
+        countable = decades < math.log10(4 * MOST_POINTS)
+        many = points_for(size, radius, wanted) if countable else MOST_POINTS + 1
         if self.accuracy is None:
             return min(USUAL_POINTS, max(many, 2 * size + 1))
-        if many > MOST_POINTS:
+        if many == 1:
             raise BudgetError(
-                f"accuracy={self.accuracy:g} takes a net of {many} points, more than {MOST_POINTS}: pass "
+                f"accuracy={self.accuracy:g} takes a net of one point, 0, which is no choice: pass less than "
+                f"{radius * math.sqrt(size) / 2:.3g}"
+            )
+        if many > MOST_POINTS:
+            found = f"{many}" if countable else f"about 1e{decades:.0f}"
+            raise BudgetError(
+                f"accuracy={self.accuracy:g} takes a net of {found} points, more than {MOST_POINTS}: pass "
                 f"{accuracy_of(size, radius, MOST_POINTS):.3g} or more, or a smaller radius"
             )
         return many

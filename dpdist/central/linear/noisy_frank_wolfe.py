@@ -83,10 +83,7 @@ class NoisyFrankWolfe(LoopMethod):
             g = oracle.ask("gradient", oracle.visit(w), query) / problem.n_rows
             return farthest(g + problem.strong_convexity * w)
 
-        first = self._first(0.0)
-        if self.start is None:
-            first = problem.constraint.project(first)  # type: ignore[union-attr]
-        return drive(frank_wolfe(first, self.rounds, self.tail, pick, self.step), vertex)
+        return drive(frank_wolfe(self._first(0.0), self.rounds, self.tail, pick, self.step), vertex)
 
     @property
     def step(self) -> float | None:

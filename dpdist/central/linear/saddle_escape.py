@@ -69,7 +69,7 @@ class SaddleEscape(Certifies, ClippedDescent):
         Negative curvature that must not be missed. Where noise and rows allow to tell that much, steps end when they
         say a local minimum, and ``certified_`` says so; else all rounds are made and it is False.
     start : sequence of float, optional
-        Public point where it begins. Default: 0.
+        Public point where it begins. Default: the point of the set that is nearest to 0.
     """
 
     tag, name = "SaddleEscape", "saddle-escape"
@@ -101,6 +101,11 @@ class SaddleEscape(Certifies, ClippedDescent):
             raise BudgetError(
                 "fit_intercept is True, and the set of solver='saddle-escape' holds coefficients only: pass "
                 "fit_intercept=False (with a constant column among the features, if one is wanted)"
+            )
+        if decided.rounds < 2:
+            raise BudgetError(
+                "n_rounds=1 would return the start: the last gradient and Hessian are for the point that is returned; "
+                "pass n_rounds=2 at least"
             )
         # more than one in a round would be paid for, and never asked
         kept = replace(decided, n_hessians=min(decided.n_hessians, decided.rounds))
@@ -145,7 +150,7 @@ class SaddleEscape(Certifies, ClippedDescent):
             return Known(H + curved.penalty_hessian(asked.point), oracle.noise_std / n)
 
         loop = escape_saddles(
-            constraint.project(self._first(0.0)),
+            self._first(0.0),
             constraint.project,
             2 * largest_norm(constraint, problem.n_features),
             self.step_size or self._step(oracle),

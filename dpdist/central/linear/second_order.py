@@ -54,9 +54,10 @@ from dpdist.solvers.trust_region import Asked, Known, trust_region
 ROUNDS = 15
 FIRST_RADIUS, SHRINK = 3.0, 0.75
 """Of the first step, in units of one over the row norm, and of each next one over the last."""
+LEAST_RADIUS = 1e-60
 HALF = 0.5
 CANDIDATES, APART = 3, 5
-"""Hessians of a certified descent, at its last iterates that are so many rounds apart."""
+"""Hessians of a certified descent, at its last iterates that are so many rounds apart, or fewer where it is short."""
 
 
 class Curved:
@@ -215,7 +216,7 @@ class TrustRegion(Certifies, LoopMethod):
         Negative curvature that must not be missed. Where noise and rows allow to tell that much, steps end when they
         say a local minimum, and ``certified_`` says so; else all rounds are made and it is False.
     start : sequence of float, optional
-        Public point where it begins. Default: 0.
+        Public point where it begins. Default: the point of the set that is nearest to 0.
     """
 
     tag, name = "TrustRegion", "trust-region"
@@ -243,6 +244,12 @@ class TrustRegion(Certifies, LoopMethod):
         reach = largest_norm(problem.constraint, problem.n_features)
         radius = self.radius or (reach / 2 if math.isfinite(reach) else FIRST_RADIUS / problem.row_norm)
         decided = self._with(public, problem, n_rounds=self.n_rounds or ROUNDS, radius=radius)
+        last = radius * self.shrink ** (decided.rounds - 1)
+        if last < LEAST_RADIUS:
+            raise BudgetError(
+                f"n_rounds={decided.rounds} and shrink={self.shrink:g} make the last step one of {last:.2g} at most, "
+                "which moves nothing, and is paid for: pass fewer rounds, or a shrink that is nearer to 1"
+            )
         _ = decided.curved.query(None)  # its bounds are checked before anything is planned
         return decided
 
@@ -329,6 +336,11 @@ class CertifiedDescent(Certifies, ClippedDescent):
                 "certify='local-minimum' returns one of the last iterates and reads all rows: leave out combine, and "
                 "use rows='all'"
             )
+        if decided.rounds < CANDIDATES:
+            raise BudgetError(
+                f"certify='local-minimum' looks at {CANDIDATES} iterates, and there are n_rounds={decided.rounds}: "
+                f"pass n_rounds={CANDIDATES} at least"
+            )
         _ = decided.curved.query(None)
         return decided
 
@@ -360,9 +372,9 @@ class CertifiedDescent(Certifies, ClippedDescent):
 
         first = self._first(self.problem.intercept)
         self.descend(self.step_size or self._step(oracle), mean_gradient, first, None)
-        judged = []
+        judged, apart = [], min(APART, (len(seen) - 1) // (CANDIDATES - 1))
         for k in range(CANDIDATES):
-            w, length = seen[max(len(seen) - 1 - APART * k, 0)]
+            w, length = seen[len(seen) - 1 - apart * k]
             H = unpack_symmetric(oracle.ask("hessian", w, curved.query(target))) / self.problem.n_rows
             lowest = float(np.linalg.eigvalsh(H + curved.penalty_hessian(w))[0])
             judged.append((w, length <= curved.accuracy and lowest >= -curved.curvature, lowest))

@@ -52,6 +52,8 @@ from dpdist.solvers.loops import drive, prox_gradient
 
 LONGEST = 0.5
 """Step of Langevin dynamics over one over the smoothness."""
+COLDEST = 1e4
+"""The last step may be so many times colder than the first: its noise is then a hundredth."""
 
 
 class HeavyBall(ClippedDescent):
@@ -68,7 +70,7 @@ class HeavyBall(ClippedDescent):
     combine : {"auto", "last", "tail-average", "random", "min-noisy"}
         What is returned, as by `GradientDescent`.
     start : sequence of float, optional
-        Public point where it begins. Default: 0.
+        Public point where it begins. Default: the point of the set that is nearest to 0.
     """
 
     tag, name = "HeavyBall", "momentum"
@@ -103,8 +105,8 @@ class Langevin(ClippedDescent):
         beta. Default: as cold as the budget lets it be in ``n_rounds`` steps. Given, the time that the budget lasts
         follows, and how many steps it takes at least; more than 200 are refused unless ``n_rounds`` says so.
     cooling : float, default 1
-        How many times colder the last step is than the first; in between temperatures fall geometrically. The first
-        steps then cost little. Not known to help.
+        How many times colder the last step is than the first, up to 1e4; in between temperatures fall geometrically.
+        The first steps then cost little. Not known to help.
     start : sequence of float, optional
         Public point where it begins. Default: 0.
     """
@@ -118,13 +120,14 @@ class Langevin(ClippedDescent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_between("cooling", self.cooling, 1.0)
+        check_between("cooling", self.cooling, 1.0, COLDEST)
         if self.inverse_temperature is None:
             return
         check_bound("inverse_temperature", self.inverse_temperature)
-        for name, usual in (("step_size", None), ("cooling", 1.0)):
-            if getattr(self, name) != usual:
-                raise BudgetError(f"{name} follows from inverse_temperature, or is 1: give one of the two")
+        if self.step_size is not None:
+            raise BudgetError("step_size follows from inverse_temperature: give one of the two")
+        if self.cooling != 1:
+            raise BudgetError("inverse_temperature is that of all steps, and cooling changes it: give one of the two")
 
     def decide(self, public: Public, statement: Problem) -> Self:
         decided = super().decide(public, statement)

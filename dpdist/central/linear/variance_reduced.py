@@ -59,7 +59,8 @@ class SVRG(LoopMethod):
     step_size : float, optional
         Public step size. Default: from a privately released smoothness (1 % of the budget).
     start : sequence of float, optional
-        Public point where it begins: the coefficients, and last the intercept if there is one. Default: 0.
+        Public point where it begins: the coefficients, and last the intercept if there is one. Default:
+        the point of the set that is nearest to 0.
 
     Attributes
     ----------

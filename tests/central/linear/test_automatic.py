@@ -182,6 +182,8 @@ FITTED = {
     "robust-newton": {"loss": "huber", "second_moment": 1.0},
     "langevin": {"loss": "logistic"},
     "net": {**SIGNED, "delta": 0},
+    "mirror": {**SIGNED, "loss": "sigmoid"},
+    "saddle-escape": {**SIGNED, "loss": "sigmoid", "fit_intercept": False},
 }
 TWO = {
     "n_rounds": (3, 4),
@@ -198,6 +200,8 @@ TWO = {
     "cooling": (2.0, 5.0),
     "radius": (0.1, 0.25),
     "shrink": (0.4, 0.9),
+    "n_hessians": (1, 3),
+    "sandwich": (False, True),
     "accuracy": (0.6, 0.9),
 }
 """Two values of every parameter of a solver."""
@@ -214,6 +218,8 @@ def test_a_solver_reads_what_it_has(name, field):
         short["certify"] = "local-minimum"
     found = []
     for value in TWO[field]:
+        if field == "start" and not options.get("fit_intercept", True):
+            value = value[:-1]
         model = Minimizer(**options, solver=kind(**{**short, field: value}), epsilon=5.0, random_state=0)
         model.fit(X, np.where(X[:, 0] > 0, 1.0, -1.0))
         found.append(np.append(model.coef_, getattr(model, "certified_", 0)))

@@ -11,7 +11,7 @@ import pytest
 from scipy.special import logsumexp
 
 from dpdist import LinearRegression, Minimizer
-from dpdist.central import ExponentialNet
+from dpdist.central import ClipNorm, ExponentialNet
 from dpdist.constraints import Box, ElasticNet, L2Ball
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.kernels.value_sums import loss_table
@@ -85,7 +85,11 @@ def test_usual_nets():
         ({}, 5, BudgetError, "up to 4 coefficients"),
         ({"fit_intercept": True}, 4, BudgetError, "the intercept included"),
         ({"solver": ExponentialNet(accuracy=1e-4)}, 2, BudgetError, r"accuracy=0.0001 .*more than 200000: pass 0.00"),
-        ({"solver": ExponentialNet(accuracy=1e-9)}, 4, BudgetError, "more than 200000"),
+        ({"solver": ExponentialNet(accuracy=1e-9)}, 4, BudgetError, "about 1e37 points, more than 200000"),
+        ({"solver": ExponentialNet(1e60, 1e-60), "constraint": None}, 4, BudgetError, "about 1e481 points"),
+        ({"solver": ExponentialNet(accuracy=0.8)}, 2, BudgetError, "one point, 0, .*: pass less than 0.707"),
+        ({"gradient": ClipNorm(0.1)}, 2, BudgetError, "clip_norm=0.1 bounds gradients"),
+        ({"loss": Biweight(1e-40)}, 2, ValueError, "what a row adds"),
         ({"loss": "cauchy", "constraint": None}, 2, BudgetError, "radius is missing"),
         ({"constraint": Box(-1.0, 1.0)}, 2, BudgetError, "points of a ball"),
         ({"solver": ExponentialNet(radius=2.0)}, 2, BudgetError, "outside of the constraint"),

@@ -49,7 +49,7 @@ def test_a_certificate_is_made_where_it_tells():
 
 def test_a_saddle_is_not_certified():
     """It has not begun to move, with rows and budget that tell."""
-    short = SaddleEscape(1, step_size=1e-6, n_hessians=1, curvature_target=0.15)
+    short = SaddleEscape(2, step_size=1e-6, n_hessians=1, curvature_target=0.15)
     _, model = saddle(short, 4000, 0, d=5, epsilon=500.0)
     assert model._method_for(4000, 5).curved.tells(0.15)
     assert model.certified_ is False and model.smallest_curvature_ == pytest.approx(-0.316, abs=0.03)
@@ -81,6 +81,7 @@ def test_never_worse_than_the_start(law, constraint):
     [
         (SaddleEscape(), {"constraint": None}, MissingBound, "bounded set"),
         (SaddleEscape(), {"delta": 0}, BudgetError, "delta > 0"),
+        (SaddleEscape(1), {}, BudgetError, "n_rounds=1 would return the start"),
         (SaddleEscape(), {"penalty": ElasticNet(0.1, 1.0)}, BudgetError, "asks for Hessians"),
         (SaddleEscape(), {"row_norm": None}, MissingBound, "row_norm is missing"),
         (SaddleEscape(), {"rows": "sample"}, BudgetError, "rows='all'"),

@@ -87,7 +87,7 @@ def test_a_certificate_is_made_where_it_tells():
 
 def test_a_saddle_is_not_certified():
     """Descent that has not begun to move, with rows and budget that tell."""
-    short = GradientDescent(1, step_size=1e-6, certify="local-minimum", curvature_target=0.1)
+    short = GradientDescent(3, step_size=1e-6, certify="local-minimum", curvature_target=0.1)
     _, model = saddle(short, 4000, 0, d=5, epsilon=500.0)
     assert model._method_for(4000, 5).curved.tells(0.1)
     assert model.certified_ is False and model.smallest_curvature_ == pytest.approx(-0.316, abs=0.03)
@@ -103,6 +103,10 @@ def test_a_saddle_is_not_certified():
         (TrustRegion(), {"loss": "negative-square"}, MissingBound, "clip_norm is missing"),
         (TrustRegion(start=[2.0, 0, 0]), {"constraint": L2Ball(1.0)}, BudgetError, "outside of the constraint"),
         (TrustRegion(), {"rows": "split"}, BudgetError, "rows='split'"),
+        (TrustRegion(3000), {}, BudgetError, "moves nothing, and is paid for: pass fewer rounds"),
+        (TrustRegion(40, shrink=0.01), {}, BudgetError, "n_rounds=40 and shrink=0.01"),
+        (TrustRegion(), {"loss": Biweight(1e-60), "row_norm": 0.01}, MissingBound, "clip_norm must be a positive"),
+        (GradientDescent(2, certify="local-minimum"), {}, BudgetError, "3 iterates, and there are n_rounds=2"),
         (CERTIFIED, {"rows": "sample"}, BudgetError, "reads all rows"),
         (CERTIFIED, {"penalty": ElasticNet(0.1, 0.5)}, BudgetError, "asks for Hessians"),
     ],
@@ -160,6 +164,24 @@ def test_a_plan_says_what_can_be_certified(solver):
 def test_a_loss_without_a_third_derivative_certifies_nothing():
     plan = Minimizer(NegativeSquare(), solver=TrustRegion(10), **{**SADDLE, "penalty": None}).outlook(2000, 4)
     assert "no bound of the third derivative is known" in str(plan)
+
+
+@pytest.mark.parametrize(("rounds", "numbers"), [(3, [2, 1, 0]), (6, [5, 3, 1]), (11, [10, 5, 0]), (20, [19, 14, 9])])
+def test_a_certified_descent_looks_at_three_different_iterates(rounds, numbers, monkeypatch):
+    asked, seen = Oracle.ask, []
+
+    def ask(self, name, state=None, query=None):
+        if name in ("gradient", "hessian"):
+            seen.append((name, np.array(getattr(state, "w", state))))
+        return asked(self, name, state, query)
+
+    monkeypatch.setattr(Oracle, "ask", ask)
+    X = np.random.default_rng(0).normal(size=(300, 3)) / 2
+    solver = GradientDescent(rounds, certify="local-minimum")
+    Minimizer("sigmoid", solver=solver, **PLAIN).fit(X, np.where(X[:, 0] > 0, 1, -1))
+    points = [w for name, w in seen if name == "gradient"]
+    hessians = [w for name, w in seen if name == "hessian"]
+    assert len(points) == rounds and np.array_equal(hessians, [points[k] for k in numbers])
 
 
 def test_words_for_certificates_are_checked():

@@ -18,13 +18,16 @@ from dpdist.central import (
     FrankWolfe,
     GradientDescent,
     HardThresholding,
+    HeavyBall,
     Katyusha,
     MirrorDescent,
     PerturbedObjective,
     PerturbedOutput,
+    SaddleEscape,
     Sample,
     SVRGPlusPlus,
     Truncate,
+    TrustRegion,
 )
 from dpdist.constraints import Box, ElasticNet, GemanMcClure, L1Ball, L2Ball, Quartic, Simplex
 from dpdist.errors import BudgetError, LedgerError
@@ -301,6 +304,32 @@ def test_momentum_returns_points_of_the_set():
             assert np.linalg.norm(model.coef_) <= 0.5 + 1e-12
 
 
+IN_A_SET = {
+    "gradient": GradientDescent(2, combine="random"),
+    "smallest": GradientDescent(1, combine="min-noisy"),
+    "certified": GradientDescent(3, certify="local-minimum"),
+    "momentum": HeavyBall(2, combine="random"),
+    "accelerated": AcceleratedGradient(2, combine="random"),
+    "saddle escape": SaddleEscape(2),
+    "trust region": TrustRegion(1),
+    "frank-wolfe": FrankWolfe(2, combine="random"),
+}
+
+
+@pytest.mark.parametrize("solver", IN_A_SET)
+def test_a_set_without_0_holds_what_is_returned(solver):
+    """Whose start may be the answer: the first random iterate, or the last point of a short descent."""
+    box = Box(0.5, 2.0)
+    options = {**SEEDED, "fit_intercept": False, "constraint": box, "gradient": ClipNorm(), "solver": IN_A_SET[solver]}
+    asked, seen = Oracle.visit, []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Oracle, "visit", lambda self, w: seen.append(np.array(w)) or asked(self, w))
+        for seed in range(4):
+            model = Minimizer("sigmoid", **{**options, "random_state": seed}).fit(X[:300], Y[:300])
+            assert np.array_equal(box.project(model.coef_), model.coef_)
+    assert np.array_equal(seen[0], [0.5] * D) and all(np.array_equal(box.project(w), w) for w in seen)
+
+
 def test_vertices_tell_no_gradient():
     with pytest.raises(BudgetError, match=r"min-noisy.*FrankWolfe releases which vertex.*use 'last'"):
         FrankWolfe(combine="min-noisy")
@@ -356,13 +385,13 @@ def test_a_run_that_was_killed_returns_the_point_that_it_would_have(tmp_path):
 # -- smooth penalties -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", [GradientDescent(400, start=[0.0] * D), "auto"])
-def test_the_gradient_of_a_smooth_penalty_is_added_after_the_release(solver):
+@pytest.mark.parametrize(("solver", "loss"), [(GradientDescent(400, start=[0.0] * D), "logistic"), ("auto", "sigmoid")])
+def test_the_gradient_of_a_smooth_penalty_is_added_after_the_release(solver, loss):
     penalty = GemanMcClure(0.05)
     options = {**EXACT, "fit_intercept": False}
     y = np.where(np.arange(N) % 4 == 0, -Y, Y)  # not separable, so that the minimum is near
-    model = Minimizer("logistic", penalty, solver=solver, **options).fit(X, y)
-    without = Minimizer("logistic", solver="gradient" if solver == "auto" else solver, **options).fit(X, y)
+    model = Minimizer(loss, penalty, solver=solver, **options).fit(X, y)
+    without = Minimizer(loss, solver="gradient" if solver == "auto" else solver, **options).fit(X, y)
     assert model.solver_ == "gradient" and model.plan_ == without.plan_
     for ours, theirs in zip(model.releases_[:2], without.releases_[:2], strict=True):
         assert np.array_equal(ours.value, theirs.value)  # the first gradient is asked at the same point

@@ -87,8 +87,11 @@ def test_what_is_refused_before_a_row_is_read(solver, options, match):
 def test_a_temperature_leaves_no_choice_of_steps():
     with pytest.raises(BudgetError, match="step_size follows"):
         Langevin(step_size=0.1, inverse_temperature=1e5)
-    with pytest.raises(BudgetError, match="cooling"):
-        Langevin(cooling=0.5)
+    with pytest.raises(BudgetError, match="inverse_temperature is that of all steps"):
+        Langevin(cooling=2.0, inverse_temperature=1e5)
+    for cooling in (0.5, 1e308, np.inf):
+        with pytest.raises(BudgetError, match="cooling must be a number from 1 to 10000"):
+            Langevin(cooling=cooling)
 
 
 def test_rounds_follow_from_public_numbers():
