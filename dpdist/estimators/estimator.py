@@ -25,7 +25,7 @@ from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import ChoosesObjects
 from dpdist.estimators.computation import computation_of
 from dpdist.estimators.inference import Inference, Inferred
-from dpdist.estimators.inputs import as_dataset
+from dpdist.estimators.inputs import as_dataset, check_public_columns
 from dpdist.estimators.original_units import OriginalUnits, original_units
 from dpdist.estimators.outlook import Outlook, outlook, outlook_of_range, somebody_asks
 from dpdist.estimators.parameters import check_count
@@ -247,13 +247,15 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
         self._check_parameters()
         dataset = self._dataset(X, y)
         self.check_missing(dataset.schema.missing)
+        columns = dataset.schema.columns.get("X", ())
+        check_public_columns(beside.get("public_X"), getattr(self, "feature_names_in_", columns))
         arrays = self._prepare(dataset.arrays)
         if arrays.get("y") is targets and dataset.arrays["y"].dtype == "str":
             raise DataError(f"y holds strings: {type(self).__name__} expects numbers")
         method = self._method(dataset.n_rows, self.n_features_in_, dataset.schema.units, **beside)
         if somebody_asks():
             self._warn(method)
-        self._feature_columns, self._encoding = dataset.schema.columns.get("X", ()), dataset.schema.encoding
+        self._feature_columns, self._encoding = columns, dataset.schema.encoding
         with self._run(dataset, arrays, method) as oracle:
             fitted = method.solve(oracle)
         self._finish(method, fitted)

@@ -91,6 +91,17 @@ def check_public_rows(rows: NDArray[Any], n_features: int) -> None:
         raise DataError(f"public_X must have rows of {n_features} features, got shape {rows.shape}")
 
 
+def check_public_columns(public_X: Any, names: Sequence[Any]) -> None:
+    """That a frame of public rows has the columns of the users, in their order; what has no names goes by place."""
+    known = public_X.schema.columns.get("X", ()) if isinstance(public_X, Dataset) else getattr(public_X, "columns", ())
+    given, expected = list(known), list(names)
+    if given and expected and all(isinstance(name, str) for name in given) and given != expected:
+        raise DataError(
+            f"public_X has the columns {given}, and X has {expected}: expected the same ones in the same order, as in "
+            f"public_X[{expected}]"
+        )
+
+
 def asked_points(name: str, values: Any, n_features: int, low: float = -np.inf, high: float = np.inf) -> NDArray[Any]:
     """Points that a fitted answer is asked at: numbers in a range, shape (m, n_features)."""
     try:

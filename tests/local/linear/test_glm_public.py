@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import ndtri
 
 from dpdist import Ledger
 from dpdist.errors import BudgetError, DataError, MissingBound, NoIntervals
-from dpdist.local import GeneralizedLinearModel, LogisticRegression
+from dpdist.local import GeneralizedLinearModel, LinearRegression, LinearSVC, LogisticRegression
 from dpdist.local.linear.generalised_linear import MODELS
 from dpdist.local.linear.glm_public import PublicCovarianceGlm, Standardised, StatisticsGlm
 from dpdist.problems.catalog import PROBLEMS
@@ -333,3 +334,26 @@ def test_standard_errors_count_noise_and_who_was_asked():
             stated = np.ravel(model.standard_errors_)[:2]
     ratio = np.sqrt(np.mean((np.array(found) - [1.0, -0.5]) ** 2, axis=0)) / stated  # around the truth: bias is stated
     assert (ratio > 0.5).all() and (ratio < 1.3).all()
+
+
+@pytest.mark.parametrize("columns", [["c", "b", "a"], ["a", "b", "d"]])
+@pytest.mark.parametrize("make", [
+    lambda ledger: GeneralizedLinearModel("logistic", ledger=ledger),
+    lambda ledger: LinearSVC(classes=[-1, 1], radius=1.0, row_norm=1.0, ledger=ledger),
+    lambda ledger: LinearRegression(row_norm=1.0, label_bound=1.0, ledger=ledger),
+], ids=["glm", "svc", "regression"])  # fmt: skip
+def test_public_frames_have_the_columns_of_the_users_in_their_order(make, columns):
+    """They went by place: coefficients were those of other columns."""
+    X = pd.DataFrame(rng.normal(size=(3000, 3)), columns=["a", "b", "c"])
+    y, ledger = np.where(X["a"] > 0, 1, -1), Ledger(":memory:")
+    others = X[:500].set_axis(columns, axis=1)
+    with pytest.raises(DataError, match=r"public_X has the columns .* and X has \['a', 'b', 'c'\].*same order"):
+        make(ledger).fit(X, y, public_X=others)
+    assert ledger.accounts() == []
+    for public in (
+        others[columns].set_axis(["a", "b", "c"], axis=1),
+        others.to_numpy(),
+        others.set_axis(range(3), axis=1),
+    ):
+        assert np.isfinite(make(Ledger(":memory:")).fit(X, y, public_X=public).coef_).all()
+    assert np.isfinite(make(Ledger(":memory:")).fit(X.to_numpy(), y, public_X=others).coef_).all()
