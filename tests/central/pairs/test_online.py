@@ -111,7 +111,7 @@ def found(query, place, scale=1.0):
     mechanism = Gaussian().at(gdp_mu(EPSILON, DELTA))
     units = scale * query.sensitivity(Neighbours.REPLACE_ONE) / query.grid
     runs = [lambda total=total: float(mechanism.release(total, units, bits) @ along) for total in (one, other)]
-    return audit_two_point(*runs, 400, DELTA, 1 - 1e-6).mu_lower
+    return audit_two_point(*runs, 2000, DELTA, 1 - 1e-6).mu_lower
 
 
 @pytest.mark.parametrize("memory", PATHS)
