@@ -36,14 +36,19 @@ def server():  # one for all: kr8s keeps a client for every set of arguments, wh
     server.shutdown()
 
 
+@pytest.fixture(scope="module")
+def kubeconfig(server, tmp_path_factory):  # of the module: a client that is kept reads its file again after an error
+    return server.kubeconfig(tmp_path_factory.mktemp("kube") / "kubeconfig")
+
+
 @pytest.fixture
-def api(server, tmp_path, monkeypatch):
+def api(server, kubeconfig, tmp_path, monkeypatch):
     server.objects.clear()
     server.fail = None
     for each in build(LAPTOP):
         if each["kind"] == "PodTemplate":
             server.add("podtemplates", each)
-    monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "kubeconfig")))
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     monkeypatch.setattr(kubernetes, "POLL", 0.02)
     (tmp_path / "job.yaml").write_text(JOB)
     return server

@@ -15,8 +15,8 @@ def objects(**options: Any) -> dict[str, Any]:
     is that of the clip. What is None counts as left out, and what nobody reads stays where it is: the estimator is to
     refuse it.
 
-    >>> objects(solver="mirror", n_rounds=4, gradient="truncate", scale=1.5, alpha=0.1)
-    {'solver': MirrorDescent(n_rounds=4, start=None, step_size=None), 'gradient': Truncate(scale=1.5), 'alpha': 0.1}
+    >>> objects(solver="mirror", n_rounds=4, gradient="truncate", scale=1.5)
+    {'solver': MirrorDescent(n_rounds=4, start=None, step_size=None, combine='auto'), 'gradient': Truncate(scale=1.5)}
     """
     for owner, offered, usual in (("solver", SOLVERS, "gradient"), ("gradient", GRADIENTS, "norm"), ("rows", ROWS, "")):
         read_by_any = {name for kind in offered.values() for name in kind.parameters()}
