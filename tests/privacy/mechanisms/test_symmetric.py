@@ -272,7 +272,7 @@ def test_a_large_matrix_takes_little_memory_and_no_longer_than_a_vector():
     tracemalloc.stop()
     assert peak < 100 * n  # bytes; a release through a coordinator holds the sum and copies of it besides
     part, times = packed_size(300), {}
-    for _ in range(5):
+    for _ in range(20):
         for mechanism in (SymmetricGaussian().at(1.0), Gaussian().at(1.0)):
             started = time.thread_time()
             mechanism.release(units[:part], scale, SystemBits())
