@@ -149,7 +149,7 @@ def test_small_batches_with_the_planned_noise_do_not():
 
 STEPS = {
     "trust region": {"solver": TrustRegion(1)},
-    "saddle escape": {"solver": SaddleEscape(1, step_size=1.0, n_hessians=1), "constraint": L2Ball(1.0)},
+    "saddle escape": {"solver": SaddleEscape(2, step_size=1.0, n_hessians=1), "constraint": L2Ball(1.0)},
 }
 
 
