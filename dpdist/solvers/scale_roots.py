@@ -3,9 +3,10 @@
 Of all models ``mean(c t + a)`` of one predictor t the one of maximum likelihood has ``E mean = E y`` and
 ``E t mean = E t y``, and least squares say that ``E t y = E t^2`` for centred t. For normal predictors ``E t mean`` is
 ``c E mean' E t^2`` (Stein), which makes the second equation that of the source, ``c E mean' = 1``. For others only the
-equation of the likelihood has the best c: with skewed features the source's was worse than a constant (log-loss .364
-against .355; this one has .284). Its left side grows with c, so that there is one root at most. Rows that were
-shortened, by a factor g, tell of g y and ``g t y`` instead: with these weights the equations hold of them as well.
+equation of the likelihood has the best c: where 2 % of the labels are positive (by statistics, 1e5 users, epsilon 1)
+the source's had a log-loss of .415, this one has .068 and a constant .070. Its left side grows with c, so that there is
+one root at most. Rows that were shortened, by a factor g, tell of g y and ``g t y`` instead: with these weights the
+equations hold of them as well.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Private selection on integer scores: which candidate is (nearly) best.
 
 Scores are integers (sums in units of their grid), every probability is exact (`dpdist.privacy.randomness.discrete`).
-The samplers are rejection samplers: **their running time depends on the scores** (46 microseconds for flat ones, 20 ms
-for peaked ones, measured), which no guarantee covers: it must not be shown to anybody who should not see the scores.
+The samplers are rejection samplers: **their running time depends on the scores** (nine times as long for peaked as
+for flat ones, where it was measured), which no guarantee covers: it must not be shown to anybody who should not see
+the scores.
 
 >>> from dpdist.privacy.randomness.bits import SystemBits
 >>> mechanism = ExponentialMechanism().at(0.5)
