@@ -119,7 +119,17 @@ class Coordinator:
 
     Examples
     --------
-    See `dpdist.method.Oracle` for a user of this class.
+    >>> from dpdist import Budget, Dataset
+    >>> from dpdist.privacy.accounting.plan import Item
+    >>> from dpdist.privacy.mechanisms.additive import Gaussian
+    >>> from dpdist.queries.class_counts import ClassCounts
+    >>> signs = np.random.default_rng(0).choice([-1.0, 1.0], size=10_000, p=[0.3, 0.7])
+    >>> dataset, read = Dataset.from_arrays(X=signs[:, None], y=signs), {"X": np.asarray, "y": np.asarray}
+    >>> with Coordinator(dataset, Budget(1.0, 1e-6), arrays=read, random_state=0) as coordinator:
+    ...     plan = coordinator.plan([Item("counts", Gaussian())])
+    ...     counts = coordinator.release(ClassCounts(), plan["counts"])
+    >>> counts.round(-2).tolist(), round(coordinator.guarantee.epsilon, 6)
+    ([3000.0, 7000.0], 1.0)
     """
 
     def __init__(

@@ -39,6 +39,14 @@ class Collected:
     guarantee : Guarantee
     fidelity : {"report", "sum"} or None
         How it was simulated; None for real reports.
+
+    Examples
+    --------
+    >>> from dpdist.local import Mean, simulate
+    >>> protocol = Mean(low=0.0, high=1.0, epsilon=1.0).protocol(50_000, 1)
+    >>> found = simulate(protocol, {"X": np.full((50_000, 1), 0.3)}, random_state=0)
+    >>> found.n_users, found.estimate.round(2), round(found.standard_error, 2)
+    (50000, array([0.31]), 0.01)
     """
 
     protocol: LocalProtocol

@@ -144,6 +144,17 @@ def decode(survey: Survey, data: Bytes | Sequence[bytes]) -> Decoded:
     -------
     Decoded
         Of several valid reports with one id the first is valid.
+
+    Examples
+    --------
+    >>> from dpdist.local.statistics.bounded_values import Box
+    >>> from dpdist.local.survey.protocol import LocalProtocol
+    >>> from dpdist.local.randomisers.scalars import OneBit
+    >>> survey = Survey(LocalProtocol(Box(1), OneBit(1, epsilon=1.0)))
+    >>> sent = encode(survey, np.array([1, -1], dtype=np.int8))
+    >>> found = decode(survey, [*map(bytes, sent), bytes(sent[0]), b"rubbish"])
+    >>> found.reports.tolist(), {verdict: n for verdict, n in found.counts.items() if n}
+    ([1, -1], {'valid': 2, 'length': 1, 'duplicate': 1})
     """
     table = data if isinstance(data, np.ndarray) else packed(survey, data)
     table, reports, verdicts = checked(survey, table)
