@@ -242,7 +242,7 @@ class Database:
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Return what `work` finds, given a transaction that sees one state of the file and changes nothing."""
-        with self._transaction("BEGIN") as db:
+        with self._transaction("" if self.path == MEMORY else "BEGIN") as db:  # of one connection, the lock is enough
             return work(db)
 
     def write(self, work: Callable[[Transaction], Result]) -> Result:
@@ -256,12 +256,14 @@ class Database:
         with self._lock:
             self._check_file()
             try:
-                self._insist(begin)
+                if begin:
+                    self._insist(begin)
                 try:
                     for schema in schemas:
                         check_version(self.path, self._connection, schema)
                     yield self._connection
-                    self._connection.execute("COMMIT")
+                    if begin:
+                        self._connection.execute("COMMIT")
                 except BaseException:
                     with contextlib.suppress(sqlite3.Error):
                         if self._connection.in_transaction:
