@@ -235,7 +235,7 @@ class Coordinator:
                 stacklevel=2,
             )
         self._plan = plan
-        progress.tell(progress.Planned(self.run_id, self.dataset.id, plan, self.n_rows))
+        progress.tell(progress.Planned(self.run_id, self.dataset.id, plan, self.n_rows, self._paid.goes_on))
         return plan
 
     @property

@@ -16,6 +16,7 @@ from dpdist.data.encoding import Encoding
 from dpdist.html import STYLE, escape, number, table, warning
 from dpdist.privacy.guarantee import rounded_up
 from dpdist.reports.plain_words import in_plain_words
+from dpdist.reports.unit_table import UnitTable
 from dpdist.runs.directory import OutputError, read_finished_run
 
 TO_BE_WRITTEN = "To be written by whoever publishes the model"
@@ -162,16 +163,11 @@ def _performance(run: Mapping[str, Any]) -> Section:
 
 
 def _coefficients(run: Mapping[str, Any]) -> Section:
-    found, inferred = run.get("original_units"), run.get("inference") or {}
-    if found:
-        ends = found.get("intervals") or [[(None, None)] * len(found["names"]) for _ in found["coefficients"]]
-        rows = [
-            (name, value, *interval)
-            for one, sure in zip(found["coefficients"], ends, strict=True)
-            for name, value, interval in zip(found["names"], one, sure, strict=True)
-        ]
-        caption = f"Change of {found['label'] or 'the label'} for one unit of each column, with intervals"
-    elif "rows" in inferred:
+    found, inferred = UnitTable.of(run), run.get("inference") or {}
+    if found is not None:
+        told = (found.caption, ("column", found.value, "lower end", "upper end"), found.rows)
+        return Section("Coefficients", [found.missing] if found.missing else (), [told])
+    if "rows" in inferred:
         rows = [(row["name"], row["coefficient"], row["low"], row["high"]) for row in inferred["rows"]]
         caption = f"Parameters with intervals of {100 * inferred['level']:g} %, the noise of privacy included"
     else:
