@@ -43,7 +43,7 @@ from dpdist.engine.query import Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.shards import Prepare, Round, ShardPlan, kept_row_bytes
 from dpdist.engine.workers import Workers, connect
-from dpdist.errors import BudgetError, LedgerError
+from dpdist.errors import BudgetError, DataError, LedgerError
 from dpdist.identity import tag_of, text
 from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.charge import Charge
@@ -138,7 +138,7 @@ class Coordinator:
         budget: Budget,
         *,
         arrays: Mapping[str, Prepare],
-        neighbours: Neighbours = Neighbours.REPLACE_ONE,
+        neighbours: Neighbours | str = Neighbours.REPLACE_ONE,
         ledger: Ledger | None = None,
         journal: AnyJournal | None = None,
         cluster: Any = None,
@@ -148,9 +148,13 @@ class Coordinator:
         computation: str = "",
         protects: Protected = ALL_DATA,
     ) -> None:
+        if not isinstance(dataset, Dataset):
+            raise DataError(f"dataset takes a Dataset, such as Dataset.open('rows.zarr'), got {dataset!r:.60}")
+        if not isinstance(budget, Budget):
+            raise BudgetError(f"budget takes a Budget, such as Budget(1.0, 1e-6), got {budget!r}")
         self.dataset = dataset
         self.budget = budget
-        self.neighbours = neighbours
+        self.neighbours = Neighbours(neighbours)
         self.run_id = run_id or secrets.token_hex(16)
         self.simulation = random_state is not None
         self.releases: list[Release] = []

@@ -162,7 +162,8 @@ def _performance(run: Mapping[str, Any]) -> Section:
     )
 
 
-def _coefficients(run: Mapping[str, Any]) -> Section:
+def coefficients(run: Mapping[str, Any]) -> Section:
+    """Estimates with intervals, in the units of the table where it has any; or why there are none."""
     found, inferred = UnitTable.of(run), run.get("inference") or {}
     if found is not None:
         told = (found.caption, ("column", found.value, "lower end", "upper end"), found.rows)
@@ -199,7 +200,7 @@ def _loading(run: Mapping[str, Any]) -> Section:
     )
 
 
-_SECTIONS = (_details, _use, _data, _privacy, _performance, _coefficients, _limits, _loading)
+_SECTIONS = (_details, _use, _data, _privacy, _performance, coefficients, _limits, _loading)
 
 
 def _shown(value: Any) -> str:
