@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
 import json
 import os
 import re
@@ -84,6 +86,18 @@ def test_every_job_and_every_figure_has_a_comment_for_its_place_in_the_gallery()
     for path in [*pipelines.glob("*.yaml"), *(pipelines / "figures").glob("*.yaml")]:
         assert path.read_text().startswith("# "), path
     assert all(yaml.safe_load(path.read_text())["title"] for path in (pipelines / "figures").glob("*.yaml"))
+
+
+def test_everything_in_the_reference_has_an_example():
+    """The tests of the docstrings run them."""
+    path = SITE / "extensions" / "reference.py"
+    spec = importlib.util.spec_from_file_location("reference", path)
+    reference = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(reference)
+    listed = [getattr(module, name) for module, names, _ in reference.parts() for name in names]
+    own = [vars(item).get("__doc__") if inspect.isclass(item) else item.__doc__ for item in listed]
+    lacking = [item.__qualname__ for item, text in zip(listed, own, strict=True) if ">>> " not in (text or "")]
+    assert len(listed) > 120 and not lacking
 
 
 @pytest.mark.slow

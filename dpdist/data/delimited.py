@@ -43,7 +43,7 @@ class CsvReader(TableReader):
     """CSV files, plain or gzipped, with a header. A position is: file, byte."""
 
     def __init__(self, files: list[Path], spec: IngestionSpec, delimiter: str) -> None:
-        if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
             raise DataError(f"the delimiter must be one ASCII character, got {delimiter!r}")
         self.delimiter = delimiter
         self._starts: dict[Path, int] = {}

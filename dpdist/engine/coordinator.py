@@ -44,7 +44,7 @@ from dpdist.engine.query import Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.shards import Prepare, Round, ShardPlan, kept_row_bytes
 from dpdist.engine.workers import Workers, connect
-from dpdist.errors import BudgetError, LedgerError
+from dpdist.errors import BudgetError, DataError, LedgerError
 from dpdist.identity import tag_of, text
 from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.charge import Charge
@@ -120,7 +120,17 @@ class Coordinator:
 
     Examples
     --------
-    See `dpdist.method.Oracle` for a user of this class.
+    >>> from dpdist import Budget, Dataset
+    >>> from dpdist.privacy.accounting.plan import Item
+    >>> from dpdist.privacy.mechanisms.additive import Gaussian
+    >>> from dpdist.queries.class_counts import ClassCounts
+    >>> signs = np.random.default_rng(0).choice([-1.0, 1.0], size=10_000, p=[0.3, 0.7])
+    >>> dataset, read = Dataset.from_arrays(X=signs[:, None], y=signs), {"X": np.asarray, "y": np.asarray}
+    >>> with Coordinator(dataset, Budget(1.0, 1e-6), arrays=read, random_state=0) as coordinator:
+    ...     plan = coordinator.plan([Item("counts", Gaussian())])
+    ...     counts = coordinator.release(ClassCounts(), plan["counts"])
+    >>> counts.round(-2).tolist(), round(coordinator.guarantee.epsilon, 6)
+    ([3000.0, 7000.0], 1.0)
     """
 
     def __init__(
@@ -129,7 +139,7 @@ class Coordinator:
         budget: Budget,
         *,
         arrays: Mapping[str, Prepare],
-        neighbours: Neighbours = Neighbours.REPLACE_ONE,
+        neighbours: Neighbours | str = Neighbours.REPLACE_ONE,
         ledger: Ledger | None = None,
         journal: AnyJournal | None = None,
         cluster: Any = None,
@@ -139,9 +149,13 @@ class Coordinator:
         computation: str = "",
         protects: Protected = ALL_DATA,
     ) -> None:
+        if not isinstance(dataset, Dataset):
+            raise DataError(f"dataset takes a Dataset, such as Dataset.open('rows.zarr'), got {dataset!r:.60}")
+        if not isinstance(budget, Budget):
+            raise BudgetError(f"budget takes a Budget, such as Budget(1.0, 1e-6), got {budget!r}")
         self.dataset = dataset
         self.budget = budget
-        self.neighbours = neighbours
+        self.neighbours = Neighbours(neighbours)
         self.run_id = run_id or secrets.token_hex(16)
         self.simulation = random_state is not None
         self.releases: list[Release] = []

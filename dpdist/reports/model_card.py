@@ -161,7 +161,8 @@ def _performance(run: Mapping[str, Any]) -> Section:
     )
 
 
-def _coefficients(run: Mapping[str, Any]) -> Section:
+def coefficients(run: Mapping[str, Any]) -> Section:
+    """Estimates with intervals, in the units of the table where it has any; or why there are none."""
     found, inferred = run.get("original_units"), run.get("inference") or {}
     if found:
         ends = found.get("intervals") or [[(None, None)] * len(found["names"]) for _ in found["coefficients"]]
@@ -203,7 +204,7 @@ def _loading(run: Mapping[str, Any]) -> Section:
     )
 
 
-_SECTIONS = (_details, _use, _data, _privacy, _performance, _coefficients, _limits, _loading)
+_SECTIONS = (_details, _use, _data, _privacy, _performance, coefficients, _limits, _loading)
 
 
 def _shown(value: Any) -> str:

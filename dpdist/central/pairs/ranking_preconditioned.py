@@ -73,6 +73,17 @@ class PreconditionedPairs(RankingRounds):
     ----------
     n_rounds : int, optional
         Default: 60. The noise of the result hardly depends on it.
+
+    Examples
+    --------
+    >>> from dpdist import PairwiseRanker
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(2, size=10_000)
+    >>> X = rng.normal(size=(10_000, 3)) / 4 + np.outer(y, [0.3, -0.2, 0.0])
+    >>> model = PairwiseRanker(classes=[0, 1], row_norm=1.0, radius=1.0, solver=PreconditionedPairs(n_rounds=30),
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> round(model.fit(X, y).score(X, y), 2)
+    0.85
     """
 
     tag, name = "PreconditionedPairs", "preconditioned"
