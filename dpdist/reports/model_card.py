@@ -162,22 +162,25 @@ def _performance(run: Mapping[str, Any]) -> Section:
 
 
 def coefficients(run: Mapping[str, Any]) -> Section:
-    """Estimates with intervals, in the units of the table where it has any; or why there are none."""
+    """Estimates, in the units of the table where it has any, with intervals or why there are none."""
     found, inferred = run.get("original_units"), run.get("inference") or {}
+    why = [f"No intervals: {inferred['none']}."] if "none" in inferred else []
+    head = ["column", "coefficient", "lower end", "upper end"]
     if found:
-        ends = found.get("intervals") or [[(None, None)] * len(found["names"]) for _ in found["coefficients"]]
+        sure = "intervals" in found
+        ends = found["intervals"] if sure else [[()] * len(found["names"]) for _ in found["coefficients"]]
         rows = [
             (name, value, *interval)
-            for one, sure in zip(found["coefficients"], ends, strict=True)
-            for name, value, interval in zip(found["names"], one, sure, strict=True)
+            for one, those in zip(found["coefficients"], ends, strict=True)
+            for name, value, interval in zip(found["names"], one, those, strict=True)
         ]
-        caption = f"Change of {found['label'] or 'the label'} for one unit of each column, with intervals"
-    elif "rows" in inferred:
-        rows = [(row["name"], row["coefficient"], row["low"], row["high"]) for row in inferred["rows"]]
-        caption = f"Parameters with intervals of {100 * inferred['level']:g} %, the noise of privacy included"
-    else:
-        return Section("Coefficients", [f"No intervals: {inferred['none']}."] if "none" in inferred else ())
-    return Section("Coefficients", (), [(caption, ("column", "coefficient", "lower end", "upper end"), rows)])
+        caption = f"Change of {found['label'] or 'the label'} for one unit of each column" + ", with intervals" * sure
+        return Section("Coefficients", why, [(caption, head if sure else head[:2], rows)])
+    if "rows" not in inferred:
+        return Section("Coefficients", why)
+    rows = [(row["name"], row["coefficient"], row["low"], row["high"]) for row in inferred["rows"]]
+    caption = f"Parameters with intervals of {100 * inferred['level']:g} %, the noise of privacy included"
+    return Section("Coefficients", why, [(caption, head, rows)])
 
 
 def _limits(run: Mapping[str, Any]) -> Section:
