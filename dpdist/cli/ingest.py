@@ -221,12 +221,13 @@ def command(
     coefficient of them has a standard error. "--levels origin=EWR,JFK,LGA --reference origin=EWR" leaves EWR without a
     column: the coefficient of "origin=JFK" is then how much JFK differs from EWR.
 
-    Empty cells need no row to be left out: "--missing income=indicator" keeps the row, puts the middle of the range in
-    the place of the number, and adds the column "income is missing"; "--missing town=level" does so for a category,
-    whose levels are all 0 then; "--missing children=0" and "--missing town=other" put a value there. With "--missing
-    income=keep" the cells stay empty in DEST (NaN), which its description says, and every estimator but those for
-    missing cells refuses it. Rows without a label teach nothing, so the label has no such choice. Declare columns by
-    what they are, not by whether a cell is empty: the declaration is public.
+    Empty cells, and those that say NA, NaN or null where no level is called so, need no row to be left out: "--missing
+    income=indicator" keeps the row, puts the middle of the range in the place of the number, and adds the column
+    "income is missing"; "--missing town=level" does so for a category, whose levels are all 0 then; "--missing
+    children=0" and "--missing town=other" put a value there. With "--missing income=keep" the cells stay empty in DEST
+    (NaN), which its description says, and every estimator but those for missing cells refuses it. Rows without a label
+    teach nothing, so the label has no such choice. Declare columns by what they are, not by whether a cell is empty:
+    the declaration is public.
 
     A row is bad if a value it needs is missing, NaN, infinite, no number, not UTF-8 or not one of the levels, or if its
     line has too few or too many values, or (sparse lines) indices that do not ascend from 1 to --features. By default

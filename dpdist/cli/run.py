@@ -191,17 +191,17 @@ def summary(record: dict[str, Any], output: str | None) -> str:
 
 
 def _sure(record: dict[str, Any]) -> list[str]:
-    """The estimates with intervals, the largest ones where they are many; nothing where there are none."""
+    """The estimates, the largest ones where they are many, with intervals or why there are none."""
     from dpdist.cli.plan import wrapped
     from dpdist.reports.model_card import coefficients
 
-    lines = []
-    for caption, heads, rows in coefficients(record).tables:
-        if any(low is not None for _, _, low, _ in rows):
-            largest = sorted(rows, key=lambda row: -abs(row[1]))[:MOST_ESTIMATES]
-            more = f" (the {len(largest)} largest of {len(rows)})" if len(rows) > len(largest) else ""
-            shown = [dict(zip(heads, row, strict=True)) for row in rows if row in largest]
-            lines += ["", *wrapped(f"{caption}{more}:"), as_table(shown, {head: head for head in heads})]
+    found = coefficients(record)
+    lines = [line for paragraph in found.paragraphs for line in ("", *wrapped(paragraph))]
+    for caption, heads, rows in found.tables:
+        largest = sorted(rows, key=lambda row: -abs(row[1]))[:MOST_ESTIMATES]
+        more = f" (the {len(largest)} largest of {len(rows)})" if len(rows) > len(largest) else ""
+        shown = [dict(zip(heads, row, strict=True)) for row in rows if row in largest]
+        lines += ["", *wrapped(f"{caption}{more}:"), as_table(shown, {head: head for head in heads})]
     return lines
 
 

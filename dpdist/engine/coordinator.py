@@ -20,6 +20,7 @@ and what is refused because something of it was lost: `dpdist.privacy.ledger.pai
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import os
@@ -274,6 +275,7 @@ class Coordinator:
         value = self._paid.value(release_id)
         replayed = value is not None
         if value is None:
+            self.dataset.need(*self._asked(query, rows))
             self._begin(self._foreseen(query, item, state, rows))
             self._record(release_id, index, item, sensitivity)
             value = self._paid.commit(release_id, self._draw(query, item, state, rows, sensitivity, index))
@@ -289,11 +291,11 @@ class Coordinator:
         """Where noise meets data: the one function that sees an un-noised sum."""
         assert self._workers is not None
         workers, batch = self._workers, self._batch(query, item, index)
-        start, stop = self._asked(query, rows)
         early, self._early = self._early, None
 
-        def ask(state: Any) -> NDArray[Any]:
+        def ask(query: Query, state: Any) -> NDArray[Any]:
             total: NDArray[Any] | None = None
+            start, stop = self._asked(query, rows)
             # rounds of reports can be long, and how many rows there are is public: they are asked in pieces
             pieces = [(start, stop)] if query.reported is None else pieces_of(self._ranges, start, stop)
             for first, last in pieces:
@@ -308,10 +310,22 @@ class Coordinator:
             return total
 
         bits = SystemBits() if self._run_key is None else StreamBits(self._stream("noise", query, item, index))
-        statistic, grid = query.statistic(query.explore(ask, state, item.mechanism, bits))
-        self._paid.check()
-        private = item.mechanism.release(statistic, sensitivity / grid, bits)
-        return np.asarray(private).astype(np.float64) * (grid if item.mechanism.in_units else 1.0)
+        links, drawn = query.links(state), list[NDArray[np.float64]]()
+        link, point = next(links)
+        while True:
+            if self._sensitivity(item, link) != sensitivity:
+                raise BudgetError(f"what {type(query).__name__} draws together has to be equally sensitive")
+            statistic, grid = link.statistic(link.explore(functools.partial(ask, link), point, item.mechanism, bits))
+            self._paid.check()
+            private = item.mechanism.release(statistic, sensitivity / grid, bits)
+            drawn.append(np.asarray(private).astype(np.float64) * (grid if item.mechanism.in_units else 1.0))
+            if len(drawn) == query.together:
+                return np.concatenate(drawn) if query.together > 1 else drawn[0]
+            link, point = links.send(drawn[-1])
+
+    def was_released(self, query: Query, item: Item) -> bool:
+        """Whether the next release is one of an earlier life of this run: then its rows are not read."""
+        return self._paid.value(self._release_id(sum(self._used.values()), query, item)) is not None
 
     def drawn(self, name: str, n: int) -> int:
         """A public number from 0 to ``n - 1``, each as likely, that has nothing to do with the rows.
@@ -355,7 +369,7 @@ class Coordinator:
             partitions = cut(partitions, self._align, workers.n_threads)
         self._ranges = partitions
         n_shards = max(1, min(workers.n_threads, len(partitions)))
-        kept = self.dataset.n_rows * kept_row_bytes(self._arrays, self.dataset.arrays)
+        kept = sum(stop - start for start, stop in partitions) * kept_row_bytes(self._arrays, self.dataset.arrays)
         resident = stay(kept, self.dataset.nbytes if self.dataset.in_memory else 0, workers.memory)
         plans = []
         for i in range(n_shards):

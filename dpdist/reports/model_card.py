@@ -16,7 +16,7 @@ from dpdist.data.encoding import Encoding
 from dpdist.html import STYLE, escape, number, table, warning
 from dpdist.privacy.guarantee import rounded_up
 from dpdist.reports.plain_words import in_plain_words
-from dpdist.reports.unit_table import UnitTable
+from dpdist.reports.unit_table import ENDS, UnitTable
 from dpdist.runs.directory import OutputError, read_finished_run
 
 TO_BE_WRITTEN = "To be written by whoever publishes the model"
@@ -163,17 +163,16 @@ def _performance(run: Mapping[str, Any]) -> Section:
 
 
 def coefficients(run: Mapping[str, Any]) -> Section:
-    """Estimates with intervals, in the units of the table where it has any; or why there are none."""
-    found, inferred = UnitTable.of(run), run.get("inference") or {}
-    if found is not None:
-        told = (found.caption, ("column", found.value, "lower end", "upper end"), found.rows)
-        return Section("Coefficients", [found.missing] if found.missing else (), [told])
-    if "rows" in inferred:
-        rows = [(row["name"], row["coefficient"], row["low"], row["high"]) for row in inferred["rows"]]
-        caption = f"Parameters with intervals of {100 * inferred['level']:g} %, the noise of privacy included"
-    else:
-        return Section("Coefficients", [f"No intervals: {inferred['none']}."] if "none" in inferred else ())
-    return Section("Coefficients", (), [(caption, ("column", "coefficient", "lower end", "upper end"), rows)])
+    """Estimates, in the units of the table where it has any, with intervals or why there are none."""
+    inferred = run.get("inference") or {}
+    why = [f"No intervals: {inferred['none']}."] if "none" in inferred else []
+    if (found := UnitTable.of(run)) is not None:
+        return Section("Coefficients", why, [(found.caption, found.head, found.rows)])
+    if "rows" not in inferred:
+        return Section("Coefficients", why)
+    rows = [(row["name"], row["coefficient"], row["low"], row["high"]) for row in inferred["rows"]]
+    caption = f"Parameters with intervals of {100 * inferred['level']:g} %, the noise of privacy included"
+    return Section("Coefficients", why, [(caption, ["column", "coefficient", *ENDS], rows)])
 
 
 def _limits(run: Mapping[str, Any]) -> Section:

@@ -210,7 +210,7 @@ def _units(run: Mapping[str, Any]) -> str:
     caption = "What was declared of the columns of the table, before anything was read"
     parts = [table(["column", "declared"], [list(pair) for pair in declared.items()], caption)] if declared else []
     if (found := UnitTable.of(run)) is not None:
-        parts.append(table(["column", found.value, "lower end", "upper end"], found.rows, found.caption))
+        parts.append(table(found.head, found.rows, found.caption))
     return "".join(parts)
 
 

@@ -16,7 +16,7 @@ from dpdist.cli.listed_names import listed_names
 from dpdist.data.proposed_levels import values_of
 from dpdist.errors import DataError
 
-VALUES = ["b", "a, quoted", "b", "", 'with "marks"', "b", "a, quoted", "two\nlines"]
+VALUES = ["b", "a, quoted", "b", "NA", 'with "marks"', "b", "a, quoted", "two\nlines"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
