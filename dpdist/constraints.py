@@ -21,7 +21,22 @@ Vector = NDArray[np.float64]
 
 
 class Constraint(Protocol):
-    """A convex set of parameters."""
+    """A convex set of parameters.
+
+    Examples
+    --------
+    >>> from dpdist import LogisticRegression
+    >>> from dpdist.problems.linear_problems import logit
+    >>> class NotNegative:
+    ...     tag = "NotNegative"  # names what was fitted: never change it
+    ...     def project(self, v):
+    ...         return np.maximum(v, 0.0)
+    >>> data, truth = logit(20_000, 4, random_state=0)
+    >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0, constraint=NotNegative(), fit_intercept=False,
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([[0., 4., 0., 0.]]), array([-1.2,  5.3, -1.5, -2.1]))
+    """
 
     def project(self, v: Vector) -> Vector:
         """The nearest point of the set."""
@@ -29,7 +44,25 @@ class Constraint(Protocol):
 
 
 class Penalty(Protocol):
-    """A convex function added to the mean loss; public, hence free."""
+    """A convex function added to the mean loss; public, hence free.
+
+    Examples
+    --------
+    >>> from dpdist import Minimizer
+    >>> class NearOne:
+    ...     tag, strong_convexity = "NearOne", 0.1
+    ...     def value(self, w):
+    ...         return 0.05 * float(((w - 1.0) ** 2).sum())
+    ...     def prox(self, v, step):
+    ...         return (v + 0.1 * step) / (1 + 0.1 * step)
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20_000, 2)) / 3
+    >>> y = np.where(X[:, 0] + rng.logistic(size=20_000) > 0, 1, -1)
+    >>> model = Minimizer("logistic", NearOne(), row_norm=1.0, fit_intercept=False,
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(X, y).coef_.round(1)
+    array([1. , 0.8])
+    """
 
     @property
     def strong_convexity(self) -> float:
@@ -50,6 +83,26 @@ class SmoothPenalty(Protocol):
 
     One whose range of curvature holds on a ball around 0 only says so by its ``radius``; the constraint then has to
     keep the coefficients in there.
+
+    Examples
+    --------
+    >>> from dpdist import Minimizer
+    >>> class Ridges:
+    ...     tag, curvature_range = "Ridges", (0.0, 0.1)
+    ...     strengths = np.array([0.0, 0.1])
+    ...     def value(self, w):
+    ...         return 0.5 * float(self.strengths @ w**2)
+    ...     def gradient(self, w):
+    ...         return self.strengths * w
+    ...     def hessian(self, w):
+    ...         return np.diag(self.strengths)
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20_000, 2)) / 3
+    >>> y = np.where(X @ [2.0, 2.0] + rng.logistic(size=20_000) > 0, 1, -1)
+    >>> model = Minimizer("logistic", Ridges(), row_norm=1.0, fit_intercept=False,
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(X, y).coef_.round(1)
+    array([1.8, 0.4])
     """
 
     @property
@@ -131,7 +184,13 @@ def hard_threshold(v: Vector, n_nonzero: int) -> Vector:
 
 @dataclass(frozen=True)
 class L2Ball:
-    """``||w||_2 <= radius``."""
+    """``||w||_2 <= radius``.
+
+    Examples
+    --------
+    >>> L2Ball(1.0).project(np.array([3.0, 4.0]))
+    array([0.6, 0.8])
+    """
 
     tag: ClassVar[str] = "L2Ball"
 
@@ -156,7 +215,13 @@ class L2Ball:
 
 @dataclass(frozen=True)
 class L1Ball:
-    """``||w||_1 <= radius``."""
+    """``||w||_1 <= radius``.
+
+    Examples
+    --------
+    >>> L1Ball(1.0).project(np.array([2.0, 0.2, 0.9]))
+    array([1., 0., 0.])
+    """
 
     tag: ClassVar[str] = "L1Ball"
 
@@ -220,7 +285,13 @@ class L1Ball:
 
 @dataclass(frozen=True)
 class Box:
-    """``low <= w_j <= high`` for every coordinate."""
+    """``low <= w_j <= high`` for every coordinate.
+
+    Examples
+    --------
+    >>> Box(-1.0, 2.0).project(np.array([3.0, -4.0, 0.5]))
+    array([ 2. , -1. ,  0.5])
+    """
 
     tag: ClassVar[str] = "Box"
 
@@ -245,7 +316,13 @@ class Box:
 
 @dataclass(frozen=True)
 class Simplex:
-    """``w >= 0`` and ``sum w = total``."""
+    """``w >= 0`` and ``sum w = total``.
+
+    Examples
+    --------
+    >>> Simplex().project(np.array([0.9, 0.5, -0.2])).round(9)
+    array([0.7, 0.3, 0. ])
+    """
 
     tag: ClassVar[str] = "Simplex"
 
@@ -277,6 +354,12 @@ class ElasticNet:
     """``alpha (l1_ratio ||w||_1 + (1 - l1_ratio)/2 ||w||_2^2)``, as scikit-learn's ``SGDClassifier`` counts it.
 
     ``l1_ratio=0`` is ridge, ``l1_ratio=1`` is the lasso penalty.
+
+    Examples
+    --------
+    >>> lasso = ElasticNet(0.5, l1_ratio=1.0)
+    >>> lasso.value(np.array([3.0, -1.5])), lasso.prox(np.array([3.0, -1.5]), step=2.0)
+    (2.25, array([ 2. , -0.5]))
     """
 
     tag: ClassVar[str] = "ElasticNet"

@@ -325,6 +325,10 @@ class Oracle:
         assert query is not None, f"the line {name!r} has no query of its own"
         return self._coordinator.release(query, item, state, self._fold(item))
 
+    def was_released(self, name: str, query: Query) -> bool:
+        """Whether the value that `ask` would give is one that was released before, by this run in an earlier life."""
+        return self._coordinator.was_released(query, self.plan[name])
+
     def visit(self, point: Vector) -> Vector:
         """Keep a point in the history of the fit; returns it."""
         self.history.append(point)

@@ -20,6 +20,7 @@ and what is refused because something of it was lost: `dpdist.privacy.ledger.pai
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import os
@@ -43,7 +44,7 @@ from dpdist.engine.query import Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.shards import Prepare, Round, ShardPlan, kept_row_bytes
 from dpdist.engine.workers import Workers, connect
-from dpdist.errors import BudgetError, LedgerError
+from dpdist.errors import BudgetError, DataError, LedgerError
 from dpdist.identity import tag_of, text
 from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.charge import Charge
@@ -119,7 +120,17 @@ class Coordinator:
 
     Examples
     --------
-    See `dpdist.method.Oracle` for a user of this class.
+    >>> from dpdist import Budget, Dataset
+    >>> from dpdist.privacy.accounting.plan import Item
+    >>> from dpdist.privacy.mechanisms.additive import Gaussian
+    >>> from dpdist.queries.class_counts import ClassCounts
+    >>> signs = np.random.default_rng(0).choice([-1.0, 1.0], size=10_000, p=[0.3, 0.7])
+    >>> dataset, read = Dataset.from_arrays(X=signs[:, None], y=signs), {"X": np.asarray, "y": np.asarray}
+    >>> with Coordinator(dataset, Budget(1.0, 1e-6), arrays=read, random_state=0) as coordinator:
+    ...     plan = coordinator.plan([Item("counts", Gaussian())])
+    ...     counts = coordinator.release(ClassCounts(), plan["counts"])
+    >>> counts.round(-2).tolist(), round(coordinator.guarantee.epsilon, 6)
+    ([3000.0, 7000.0], 1.0)
     """
 
     def __init__(
@@ -128,7 +139,7 @@ class Coordinator:
         budget: Budget,
         *,
         arrays: Mapping[str, Prepare],
-        neighbours: Neighbours = Neighbours.REPLACE_ONE,
+        neighbours: Neighbours | str = Neighbours.REPLACE_ONE,
         ledger: Ledger | None = None,
         journal: AnyJournal | None = None,
         cluster: Any = None,
@@ -138,9 +149,13 @@ class Coordinator:
         computation: str = "",
         protects: Protected = ALL_DATA,
     ) -> None:
+        if not isinstance(dataset, Dataset):
+            raise DataError(f"dataset takes a Dataset, such as Dataset.open('rows.zarr'), got {dataset!r:.60}")
+        if not isinstance(budget, Budget):
+            raise BudgetError(f"budget takes a Budget, such as Budget(1.0, 1e-6), got {budget!r}")
         self.dataset = dataset
         self.budget = budget
-        self.neighbours = neighbours
+        self.neighbours = Neighbours(neighbours)
         self.run_id = run_id or secrets.token_hex(16)
         self.simulation = random_state is not None
         self.releases: list[Release] = []
@@ -225,7 +240,7 @@ class Coordinator:
                 stacklevel=2,
             )
         self._plan = plan
-        progress.tell(progress.Planned(self.run_id, self.dataset.id, plan, self.n_rows))
+        progress.tell(progress.Planned(self.run_id, self.dataset.id, plan, self.n_rows, self._paid.goes_on))
         return plan
 
     @property
@@ -260,6 +275,7 @@ class Coordinator:
         value = self._paid.value(release_id)
         replayed = value is not None
         if value is None:
+            self.dataset.need(*self._asked(query, rows))
             self._begin(self._foreseen(query, item, state, rows))
             self._record(release_id, index, item, sensitivity)
             value = self._paid.commit(release_id, self._draw(query, item, state, rows, sensitivity, index))
@@ -275,11 +291,11 @@ class Coordinator:
         """Where noise meets data: the one function that sees an un-noised sum."""
         assert self._workers is not None
         workers, batch = self._workers, self._batch(query, item, index)
-        start, stop = self._asked(query, rows)
         early, self._early = self._early, None
 
-        def ask(state: Any) -> NDArray[Any]:
+        def ask(query: Query, state: Any) -> NDArray[Any]:
             total: NDArray[Any] | None = None
+            start, stop = self._asked(query, rows)
             # rounds of reports can be long, and how many rows there are is public: they are asked in pieces
             pieces = [(start, stop)] if query.reported is None else pieces_of(self._ranges, start, stop)
             for first, last in pieces:
@@ -294,10 +310,22 @@ class Coordinator:
             return total
 
         bits = SystemBits() if self._run_key is None else StreamBits(self._stream("noise", query, item, index))
-        statistic, grid = query.statistic(query.explore(ask, state, item.mechanism, bits))
-        self._paid.check()
-        private = item.mechanism.release(statistic, sensitivity / grid, bits)
-        return np.asarray(private).astype(np.float64) * (grid if item.mechanism.in_units else 1.0)
+        links, drawn = query.links(state), list[NDArray[np.float64]]()
+        link, point = next(links)
+        while True:
+            if self._sensitivity(item, link) != sensitivity:
+                raise BudgetError(f"what {type(query).__name__} draws together has to be equally sensitive")
+            statistic, grid = link.statistic(link.explore(functools.partial(ask, link), point, item.mechanism, bits))
+            self._paid.check()
+            private = item.mechanism.release(statistic, sensitivity / grid, bits)
+            drawn.append(np.asarray(private).astype(np.float64) * (grid if item.mechanism.in_units else 1.0))
+            if len(drawn) == query.together:
+                return np.concatenate(drawn) if query.together > 1 else drawn[0]
+            link, point = links.send(drawn[-1])
+
+    def was_released(self, query: Query, item: Item) -> bool:
+        """Whether the next release is one of an earlier life of this run: then its rows are not read."""
+        return self._paid.value(self._release_id(sum(self._used.values()), query, item)) is not None
 
     def drawn(self, name: str, n: int) -> int:
         """A public number from 0 to ``n - 1``, each as likely, that has nothing to do with the rows.
@@ -341,7 +369,7 @@ class Coordinator:
             partitions = cut(partitions, self._align, workers.n_threads)
         self._ranges = partitions
         n_shards = max(1, min(workers.n_threads, len(partitions)))
-        kept = self.dataset.n_rows * kept_row_bytes(self._arrays, self.dataset.arrays)
+        kept = sum(stop - start for start, stop in partitions) * kept_row_bytes(self._arrays, self.dataset.arrays)
         resident = stay(kept, self.dataset.nbytes if self.dataset.in_memory else 0, workers.memory)
         plans = []
         for i in range(n_shards):

@@ -185,8 +185,8 @@ class Shard:
         """Rows of a source; those of a stream are compared with what they were."""
         if self.plan.resident:
             return source.verify(start, stop)
-        place = source.location(start, stop)
-        if how == "read" and (stored := source.as_stored(start, stop, self.buffers.empty, self.unchanged.number)):
+        place, here = source.location(start, stop), (start - source.first, stop - source.first)
+        if how == "read" and (stored := source.as_stored(*here, self.buffers.empty, self.unchanged.number)):
             rows, number = stored
             try:
                 self.unchanged.compare(name, start, stop, number, place)

@@ -212,7 +212,7 @@ class DistributedWorkers:
             return sent
         if isinstance(source, DaskSource):
             client = self._connection.client
-            pieces = [source.array[start:stop] for start, stop in ranges]
+            pieces = [source.array[start - source.first : stop - source.first] for start, stop in ranges]
             with losses(client):
                 return list(client.compute(pieces, workers=self._watch.only))
         return column

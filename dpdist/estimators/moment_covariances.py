@@ -40,6 +40,16 @@ class ThresholdedCovariance(CovarianceRule):
         Of the threshold ``sqrt(2 log(p (p - 1))) sqrt(d_i d_j / n + s^2)``; .75 is better where the noise dominates.
     soft : bool, default False
         Move the entries that are kept towards 0 by the threshold.
+
+    Examples
+    --------
+    >>> from dpdist import SparseCovariance
+    >>> from dpdist.problems.matrix_problems import block_cov
+    >>> data, truth = block_cov(10_000, 8, random_state=0)
+    >>> model = SparseCovariance(row_norm=1.25, method=ThresholdedCovariance(multiple=1.5),
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).support_[0].tolist(), truth[0].round(2).tolist()
+    ([True, True, True, True, False, False, False, False], [0.12, 0.06, 0.06, 0.06, 0.0, 0.0, 0.0, 0.0])
     """
 
     tag, name = "ThresholdedCovariance", "threshold"
@@ -66,7 +76,17 @@ class ThresholdedCovariance(CovarianceRule):
 
 @dataclass(frozen=True)
 class NoisyCovariance(CovarianceRule):
-    """The release itself, with eigenvalues below 0 moved up to it: for comparison."""
+    """The release itself, with eigenvalues below 0 moved up to it: for comparison.
+
+    Examples
+    --------
+    >>> from dpdist import SparseCovariance
+    >>> from dpdist.problems.matrix_problems import block_cov
+    >>> data, truth = block_cov(10_000, 3, random_state=0)
+    >>> model = SparseCovariance(row_norm=1.25, method=NoisyCovariance(), epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).covariance_.round(1).tolist()
+    [[0.3, 0.1, 0.1], [0.1, 0.3, 0.1], [0.1, 0.1, 0.3]]
+    """
 
     tag, name = "NoisyCovariance", "noisy"
 

@@ -69,6 +69,16 @@ class CovariancePerturbation(PrecisionRule):
     ----------
     multiple, penalty
         As in `PrecisionRule`; the size of a variance is the mean of the released ones.
+
+    Examples
+    --------
+    >>> from dpdist import GraphicalLasso
+    >>> from dpdist.problems.matrix_problems import chain_precision
+    >>> data, truth = chain_precision(20_000, 4, random_state=0)
+    >>> model = GraphicalLasso(row_norm=3.6, method=CovariancePerturbation(penalty=0.05),
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).precision_[0, :2].round(1)
+    array([1.2, 0.5])
     """
 
     tag, name = "CovariancePerturbation", "covariance"

@@ -15,12 +15,28 @@ from dpdist.errors import BudgetError, warn_caller
 
 
 class Neighbours(enum.Enum):
-    """Which two datasets count as neighbours (spec README, section 1.2)."""
+    """Which two datasets count as neighbours (spec README, section 1.2).
+
+    Examples
+    --------
+    >>> Neighbours("replace-one").sum_factor, Neighbours("add-or-remove-one").sum_factor
+    (2, 1)
+    >>> from dpdist import Mean
+    >>> model = Mean(second_moment=5.0, neighbours="add-or-remove-one", n_public=20_000, epsilon=1.0, delta=1e-6)
+    >>> model.plan(20_000, 4)
+    Plan: (1, 1e-06)-DP of (1, 1e-06), add-or-remove-one, by gdp
+    name  mechanism  count  strength  cost      sampling  fold
+    sum   Gaussian   1      0.236704  gaussian
+    """
 
     REPLACE_ONE = "replace-one"
     """The number of units is public; all rows of one of them are replaced by any others. The default."""
     ADD_OR_REMOVE_ONE = "add-or-remove-one"
     """It is private; one privacy unit is added or removed. Divisors are declared constants."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Neighbours:
+        raise BudgetError(f"neighbours={value!r} is not known; choose 'replace-one' or 'add-or-remove-one'")
 
     @property
     def sum_factor(self) -> int:

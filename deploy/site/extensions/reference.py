@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from types import ModuleType
 
 
 def write(place: Path) -> None:
@@ -13,22 +14,27 @@ def write(place: Path) -> None:
         place.write_text(text)
 
 
-def _lines() -> list[str]:
+def parts() -> list[tuple[ModuleType, list[str], str]]:
+    """Each module of the reference, its public names, and a sentence about them."""
     import dpdist
     from dpdist import central, constraints, local, losses
 
     sets = [name for name, kind in vars(constraints).items()
             if inspect.isclass(kind) and kind.__module__ == constraints.__name__ and name[0] != "_"]  # fmt: skip
-    parts = [
+    found = [
         (dpdist, dpdist.__all__, "With a trusted coordinator, and what all of it needs."),
         (local, local.__all__, "Every user randomises their own row."),
         (central, set(central.__all__) - set(dpdist.__all__), "Objects for solver=, gradient=, rows= and method=."),
         (constraints, sets, "Sets and penalties."),
         (losses, {loss.__name__ for loss in losses.LOSSES.values()}, "Losses of a linear predictor."),
     ]
+    return [(module, sorted(names), words) for module, names, words in found]
+
+
+def _lines() -> list[str]:
     lines = ["API reference", "============="]
-    for module, names, words in parts:
+    for module, names, words in parts():
         name = module.__name__
         lines += ["", name, "-" * len(name), "", words, "", f".. currentmodule:: {name}", "", ".. autosummary::"]
-        lines += ["   :toctree: api", "   :nosignatures:", "", *(f"   {public}" for public in sorted(names)), ""]
+        lines += ["   :toctree: api", "   :nosignatures:", "", *(f"   {public}" for public in names), ""]
     return lines

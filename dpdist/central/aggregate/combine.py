@@ -150,6 +150,16 @@ class ClippedMean(Aggregation):
     n_blocks : int, optional
     n_rounds : {1, 2}, optional
         Whether a first release finds the centre of a smaller ball. Default: where that pays.
+
+    Examples
+    --------
+    >>> from dpdist import SampleAndAggregate
+    >>> from dpdist.problems.linear_problems import heavy
+    >>> data, truth = heavy(20_000, 3, random_state=0)
+    >>> model = SampleAndAggregate(radius=2.0, combine=ClippedMean(n_blocks=200, n_rounds=2), fit_intercept=False,
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([-0.3, -0.4,  0.9]), array([-0.3, -0.3,  0.9]))
     """
 
     tag, name = "ClippedMean", "clipped-mean"
@@ -245,7 +255,18 @@ class ClippedMean(Aggregation):
 
 
 class Attention(Aggregation):
-    """`CentreOfAttention` of the results (saa-nrs)."""
+    """`CentreOfAttention` of the results (saa-nrs).
+
+    Examples
+    --------
+    >>> from dpdist import SampleAndAggregate
+    >>> from dpdist.problems.linear_problems import linear
+    >>> data, truth = linear(200_000, 2, noise_std=0.001, random_state=0)
+    >>> model = SampleAndAggregate(radius=2.0, combine=Attention(n_blocks=2000), fit_intercept=False,
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([-0.9,  0.5]), array([-0.9,  0.5]))
+    """
 
     tag, name = "Attention", "attention"
 

@@ -64,6 +64,16 @@ class MixtureEM(Method):
     ----------
     query : MixtureSums
         Decided.
+
+    Examples
+    --------
+    >>> from dpdist import GaussianMixture
+    >>> from dpdist.problems.latent_problems import mixture
+    >>> data, truth = mixture(50_000, 2, n_components=3, snr=4.0, random_state=0)
+    >>> model = GaussianMixture(3, row_norm=7.0, noise_std=1.0, method=MixtureEM(n_rounds=8), start=truth.ravel(),
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).means_.round(1).tolist(), truth.round(1).tolist()
+    ([[-0.5, -4.0], [-3.2, 2.4], [3.7, 1.6]], [[-0.5, -4.0], [-3.2, 2.4], [3.7, 1.6]])
     """
 
     tag, name = "MixtureEM", "em"

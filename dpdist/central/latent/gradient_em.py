@@ -190,6 +190,16 @@ class ClippedEM(GradientEM):
         Public bound C of the norm of a row's gradient. Default: ``noise_std sqrt(n_features)``, half of it for few
         rows, for missing cells 1.5 times it, or 3 times for very many rows; for lines with a stated ``row_norm``,
         ``noise_std row_norm`` over what it is for standardised columns.
+
+    Examples
+    --------
+    >>> from dpdist import TwoComponentMixture
+    >>> from dpdist.problems.latent_problems import two_components
+    >>> data, truth = two_components(20_000, 3, snr=3.0, random_state=0)
+    >>> model = TwoComponentMixture(noise_std=1.0, radius=3.75, init="spectral", method=ClippedEM(n_rounds=10,
+    ...     clip_norm=2.0), epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([-2.5,  1.7, -0.1]), array([-2.5,  1.7, -0.1]))
     """
 
     tag, name = "ClippedEM", "clip"
@@ -246,6 +256,16 @@ class TruncatedEM(GradientEM):
         ``"journal"`` is ``sqrt(m v e) / (2 ln(d / 0.05))`` (seed 002; e = ``sqrt(ln(1/delta) + epsilon) -
         sqrt(ln(1/delta))``, m rows in a round), ``"thesis"`` is ``sqrt(m v / (2 ln(d / 0.05)))`` (seed 000), both with
         the smoothed truncation.
+
+    Examples
+    --------
+    >>> from dpdist import TwoComponentMixture
+    >>> from dpdist.problems.latent_problems import two_components
+    >>> data, truth = two_components(20_000, 3, snr=3.0, random_state=0)
+    >>> model = TwoComponentMixture(noise_std=1.0, radius=3.75, init="spectral", method=TruncatedEM(n_rounds=8),
+    ...     entry_bound=2.5, epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([-2.5,  1.6,  0. ]), array([-2.5,  1.7, -0.1]))
     """
 
     tag, name = "TruncatedEM", "truncate"
@@ -310,6 +330,16 @@ class SplitEM(TruncatedEM):
     step_size : float, optional
     scale : float or {"optimal", "journal", "thesis"}
         As in `TruncatedEM`.
+
+    Examples
+    --------
+    >>> from dpdist import TwoComponentMixture
+    >>> from dpdist.problems.latent_problems import two_components
+    >>> data, truth = two_components(20_000, 3, snr=3.0, random_state=0)
+    >>> model = TwoComponentMixture(noise_std=1.0, radius=3.75, init="spectral", method=SplitEM(n_rounds=6),
+    ...     entry_bound=2.5, epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([-2.6,  1.7, -0.2]), array([-2.5,  1.7, -0.1]))
     """
 
     tag, name = "SplitEM", "split"

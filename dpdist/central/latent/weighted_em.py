@@ -52,6 +52,16 @@ class MapEM(TruncatedEM):
         Public; below 1 a step goes only a part of the way.
     scale : float or {"optimal", "journal", "thesis"}
         As in `TruncatedEM`, for the second moment of an entry of a row.
+
+    Examples
+    --------
+    >>> from dpdist import TwoComponentMixture
+    >>> from dpdist.problems.latent_problems import two_components
+    >>> data, truth = two_components(20_000, 3, snr=3.0, random_state=0)
+    >>> model = TwoComponentMixture(noise_std=1.0, radius=3.75, init="spectral", method=MapEM(),
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([-2.4,  1.6, -0.2]), array([-2.5,  1.7, -0.1]))
     """
 
     tag, name = "MapEM", "em"
@@ -90,6 +100,16 @@ class PreconditionedEM(ClippedEM):
         Public. Default: 1, the step of the EM algorithm.
     clip_norm : float, optional
         As in `ClippedEM`.
+
+    Examples
+    --------
+    >>> from dpdist import MixedRegression
+    >>> from dpdist.problems.latent_problems import mixed_regression
+    >>> data, truth = mixed_regression(20_000, 3, snr=3.0, random_state=0)
+    >>> model = MixedRegression(noise_std=1.0, radius=3.75, row_norm=3.5, init="spectral",
+    ...     method=PreconditionedEM(n_rounds=8), epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)  # or its mirror image
+    (array([-1.7,  2.1,  1.3]), array([-1.7,  2.1,  1.3]))
     """
 
     tag, name = "PreconditionedEM", "precondition"
@@ -134,6 +154,16 @@ class StatisticsEM(PreconditionedEM):
         Public; below 1 a step goes only a part of the way. Default: 1.
     clip_norm : float, optional
         Public bound of the norm of label times row. Default: ``2 sqrt(radius^2 + noise_std^2)`` times that of a row.
+
+    Examples
+    --------
+    >>> from dpdist import MixedRegression
+    >>> from dpdist.problems.latent_problems import mixed_regression
+    >>> data, truth = mixed_regression(20_000, 3, snr=3.0, random_state=0)
+    >>> model = MixedRegression(noise_std=1.0, radius=3.75, row_norm=3.5, init="spectral",
+    ...     method=StatisticsEM(n_rounds=8), epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)  # or its mirror image
+    (array([-1.7,  2. ,  1.3]), array([-1.7,  2.1,  1.3]))
     """
 
     tag, name = "StatisticsEM", "statistics"

@@ -50,6 +50,16 @@ class ClipNorm(Gradient):
         Public bound on the l2 norm of a row's gradient. Default: what ``row_norm`` and the loss imply; required where
         the loss has no bounded derivative (squared), unless ``second_moment`` is given instead: with
         ``solver="gradient"`` the clip then balances bias and noise, and ``row_norm`` is not needed.
+
+    Examples
+    --------
+    >>> from dpdist import LinearRegression
+    >>> from dpdist.problems.linear_problems import heavy
+    >>> data, truth = heavy(20_000, 3, random_state=0)
+    >>> model = LinearRegression(solver="gradient", gradient=ClipNorm(20.0), row_norm=5.0, alpha=0.0,
+    ...     fit_intercept=False, epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([-0.3, -0.4,  0.9]), array([-0.3, -0.3,  0.9]))
     """
 
     tag, name = "ClipNorm", "norm"
@@ -68,6 +78,15 @@ class ClipLabel(Gradient):
     ----------
     label_bound : float
         Public bound on the size of a label; larger ones are clipped to it.
+
+    Examples
+    --------
+    >>> from dpdist import LinearRegression
+    >>> from dpdist.problems.linear_problems import linear
+    >>> data, truth = linear(20_000, 3, random_state=0)
+    >>> model = LinearRegression(gradient=ClipLabel(1.5), row_norm=1.0, epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([-0.9, -0.4,  0.1]), array([-0.9, -0.4,  0.1]))
     """
 
     tag, name = "ClipLabel", "label"
@@ -76,7 +95,18 @@ class ClipLabel(Gradient):
 
 
 class ScaleRows(Gradient):
-    """Scale rows down as a whole, label included, and cut residuals off (`dpdist.central.linear.robust_newton`)."""
+    """Scale rows down as a whole, label included, and cut residuals off (`dpdist.central.linear.robust_newton`).
+
+    Examples
+    --------
+    >>> from dpdist import LinearRegression
+    >>> from dpdist.problems.linear_problems import heavy
+    >>> data, truth = heavy(20_000, 3, random_state=0)
+    >>> model = LinearRegression(loss="huber", gradient=ScaleRows(), second_moment=40.0, fit_intercept=False,
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([-0.3, -0.3,  0.8]), array([-0.3, -0.3,  0.9]))
+    """
 
     tag, name = "ScaleRows", "scale-rows"
 
@@ -95,13 +125,37 @@ class Scaled(Gradient):
 
 
 class Truncate(Scaled):
-    """Coordinates that are damped softly beyond a scale."""
+    """Coordinates that are damped softly beyond a scale.
+
+    Examples
+    --------
+    >>> from dpdist import LinearRegression
+    >>> from dpdist.constraints import L2Ball
+    >>> from dpdist.problems.linear_problems import heavy
+    >>> data, truth = heavy(20_000, 3, random_state=0)
+    >>> model = LinearRegression(gradient=Truncate(), second_moment=40.0, constraint=L2Ball(2.0), alpha=0.0,
+    ...     fit_intercept=False, epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([-0.4, -0.4,  0.8]), array([-0.3, -0.3,  0.9]))
+    """
 
     tag, name = "Truncate", "truncate"
 
 
 class SmoothTruncate(Scaled):
-    """The same with a smooth map."""
+    """The same with a smooth map.
+
+    Examples
+    --------
+    >>> from dpdist import LinearRegression
+    >>> from dpdist.constraints import L2Ball
+    >>> from dpdist.problems.linear_problems import heavy
+    >>> data, truth = heavy(20_000, 3, random_state=0)
+    >>> model = LinearRegression(gradient=SmoothTruncate(), second_moment=40.0, constraint=L2Ball(2.0), alpha=0.0,
+    ...     fit_intercept=False, epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([-0.4, -0.3,  0.9]), array([-0.3, -0.3,  0.9]))
+    """
 
     tag, name = "SmoothTruncate", "smooth-truncate"
 
@@ -113,6 +167,17 @@ class Trim(Scaled):
     ----------
     scale : float, optional
         Where coordinates are cut before. Default: generous, by ``second_moment``.
+
+    Examples
+    --------
+    >>> from dpdist import LinearRegression
+    >>> from dpdist.constraints import L2Ball
+    >>> from dpdist.problems.linear_problems import heavy
+    >>> data, truth = heavy(20_000, 3, random_state=0)
+    >>> model = LinearRegression(gradient=Trim(), second_moment=40.0, constraint=L2Ball(2.0), alpha=0.0,
+    ...     fit_intercept=False, epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([-0.3, -0.4,  0.9]), array([-0.3, -0.3,  0.9]))
     """
 
     tag, name = "Trim", "trim"
@@ -125,19 +190,54 @@ class ClipCoordinate(Scaled):
     ----------
     scale : float, optional
         Public. Default: what ``feature_bound`` and the loss imply, else ``second_moment``.
+
+    Examples
+    --------
+    >>> from dpdist import LinearRegression
+    >>> from dpdist.constraints import L1Ball
+    >>> from dpdist.problems.sparse_problems import heavy_sparse
+    >>> data, truth = heavy_sparse(20_000, 6, noise_std=0.2, random_state=0)
+    >>> model = LinearRegression(gradient=ClipCoordinate(0.7), constraint=L1Ball(1.0), alpha=0.0, fit_intercept=False,
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([ 0.3, -0.2,  0.2, -0.1,  0.1,  0. ]), array([ 0.3, -0.2,  0.2, -0.2,  0.1,  0. ]))
     """
 
     tag, name = "ClipCoordinate", "coordinate"
 
 
 class ClipResidual(Gradient):
-    """Features and residuals that are cut off at public bounds."""
+    """Features and residuals that are cut off at public bounds.
+
+    Examples
+    --------
+    >>> from dpdist import LinearRegression
+    >>> from dpdist.constraints import L1Ball
+    >>> from dpdist.problems.sparse_problems import heavy_sparse
+    >>> data, truth = heavy_sparse(20_000, 6, noise_std=0.2, random_state=0)
+    >>> model = LinearRegression(gradient=ClipResidual(), constraint=L1Ball(1.0), feature_bound=2.0,
+    ...     residual_bound=1.0, alpha=0.0, fit_intercept=False, epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([ 0.3, -0.3,  0.2, -0.1,  0.1,  0. ]), array([ 0.3, -0.2,  0.2, -0.2,  0.1,  0. ]))
+    """
 
     tag, name = "ClipResidual", "residual"
 
 
 class Shrink(Gradient):
-    """Features and labels that are cut off at one bound."""
+    """Features and labels that are cut off at one bound.
+
+    Examples
+    --------
+    >>> from dpdist import LinearRegression
+    >>> from dpdist.constraints import L1Ball
+    >>> from dpdist.problems.sparse_problems import heavy_sparse
+    >>> data, truth = heavy_sparse(20_000, 6, noise_std=0.2, random_state=0)
+    >>> model = LinearRegression(gradient=Shrink(), constraint=L1Ball(1.0), feature_bound=3.0, alpha=0.0,
+    ...     fit_intercept=False, epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([ 0.2, -0.2,  0.1, -0.1,  0. ,  0. ]), array([ 0.3, -0.2,  0.2, -0.2,  0.1,  0. ]))
+    """
 
     tag, name = "Shrink", "shrink"
 
@@ -150,7 +250,21 @@ class Rows(Choice):
 
 
 class All(Rows):
-    """All of them."""
+    """All of them.
+
+    Examples
+    --------
+    >>> from dpdist import LogisticRegression
+    >>> from dpdist.problems.linear_problems import logit
+    >>> data, truth = logit(20_000, 4, random_state=0)
+    >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0, solver="gradient", rows=All(),
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.plan(20_000, 4)
+    Plan: (1, 1e-06)-DP of (1, 1e-06), replace-one, by gdp
+    name        mechanism  count  strength   cost      sampling  fold
+    smoothness  Gaussian   1      0.0236704  gaussian
+    gradient    Gaussian   10     0.0744773  gaussian
+    """
 
     tag, name = "All", "all"
 
@@ -163,6 +277,20 @@ class Sample(Rows):
     ----------
     rate : float, default 0.02
         Chance of each row to be in a round.
+
+    Examples
+    --------
+    >>> from dpdist import LogisticRegression
+    >>> from dpdist.central import GradientDescent
+    >>> from dpdist.problems.linear_problems import logit
+    >>> data, truth = logit(20_000, 4, random_state=0)
+    >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0, solver=GradientDescent(n_rounds=20),
+    ...     rows=Sample(0.05), epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).plan_
+    Plan: (0.99999, 1e-06)-DP of (1, 1e-06), replace-one, by pld
+    name        mechanism  count  strength   cost      sampling            fold
+    smoothness  Gaussian   1      0.0227799  gaussian
+    gradient    Gaussian   20     1.01364    gaussian  Poisson(rate=0.05)
     """
 
     tag, name = "Sample", "sample"
@@ -174,7 +302,19 @@ class Sample(Rows):
 
 
 class Split(Rows):
-    """A part of its own, so that all rounds are one pass."""
+    """A part of its own, so that all rounds are one pass.
+
+    Examples
+    --------
+    >>> from dpdist import LinearRegression
+    >>> from dpdist.constraints import L1Ball
+    >>> from dpdist.problems.sparse_problems import heavy_sparse
+    >>> data, truth = heavy_sparse(20_000, 6, noise_std=0.2, random_state=0)
+    >>> model = LinearRegression(solver="frank-wolfe", rows=Split(), constraint=L1Ball(1.0), feature_bound=3.0,
+    ...     residual_bound=1.0, alpha=0.0, fit_intercept=False, epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([ 0.3, -0.2,  0.2, -0.1,  0.1,  0. ]), array([ 0.3, -0.2,  0.2, -0.2,  0.1,  0. ]))
+    """
 
     tag, name = "Split", "split"
 

@@ -99,6 +99,17 @@ class FrankWolfe(LoopMethod):
         Whether every round reads rows of its own.
     tail : float
         Fraction of the last iterates that is averaged; 0 takes the last one.
+
+    Examples
+    --------
+    >>> from dpdist import LinearRegression
+    >>> from dpdist.constraints import L1Ball
+    >>> from dpdist.problems.sparse_problems import heavy_sparse
+    >>> data, truth = heavy_sparse(20_000, 6, noise_std=0.2, random_state=0)
+    >>> model = LinearRegression(solver=FrankWolfe(n_rounds=40), constraint=L1Ball(1.0), feature_bound=3.0,
+    ...     residual_bound=1.0, alpha=0.0, fit_intercept=False, epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([ 0.3, -0.2,  0.2, -0.1,  0.1,  0. ]), array([ 0.3, -0.2,  0.2, -0.2,  0.1,  0. ]))
     """
 
     tag, name = "FrankWolfe", "frank-wolfe"

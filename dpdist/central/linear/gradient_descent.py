@@ -354,6 +354,16 @@ class AcceleratedGradient(ClippedDescent):
         What is returned, as by `GradientDescent`.
     start : sequence of float, optional
         Public point where it begins. Default: the point of the set that is nearest to 0.
+
+    Examples
+    --------
+    >>> from dpdist import LogisticRegression
+    >>> from dpdist.problems.linear_problems import logit
+    >>> data, truth = logit(20_000, 4, random_state=0)
+    >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0, solver=AcceleratedGradient(n_rounds=8),
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([[-1.3,  5.9, -1.7, -2.3]]), array([-1.2,  5.3, -1.5, -2.1]))
     """
 
     tag, name = "AcceleratedGradient", "accelerated"

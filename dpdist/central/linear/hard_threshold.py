@@ -90,6 +90,16 @@ class HardThresholding(LoopMethod):
     ----------
     step : float
         Decided.
+
+    Examples
+    --------
+    >>> from dpdist import LinearRegression
+    >>> from dpdist.problems.sparse_problems import heavy_sparse
+    >>> data, truth = heavy_sparse(20_000, 6, noise_std=0.2, random_state=0)
+    >>> model = LinearRegression(solver=HardThresholding(n_nonzero=3), feature_bound=3.0, residual_bound=1.5,
+    ...     alpha=0.0, fit_intercept=False, epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([ 0.3, -0.2,  0.2,  0. ,  0. ,  0. ]), array([ 0.3, -0.2,  0.2, -0.2,  0.1,  0. ]))
     """
 
     tag, name = "HardThresholding", "iht"

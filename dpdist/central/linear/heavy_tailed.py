@@ -293,6 +293,16 @@ class GradientDescent(ClippedDescent):
         ``smallest_curvature_`` is its smallest released curvature (`dpdist.central.linear.second_order`).
     curvature_target : float, optional
         With ``certify``: ``certified_`` may be True only where a negative curvature of that size would be seen.
+
+    Examples
+    --------
+    >>> from dpdist import LogisticRegression
+    >>> from dpdist.problems.linear_problems import logit
+    >>> data, truth = logit(20_000, 4, random_state=0)
+    >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0, solver=GradientDescent(n_rounds=20,
+    ...     combine="tail-average"), epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([[-1.1,  4.9, -1.4, -1.9]]), array([-1.2,  5.3, -1.5, -2.1]))
     """
 
     tag: ClassVar[str] = "GradientDescent"

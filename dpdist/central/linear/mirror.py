@@ -193,7 +193,19 @@ class MirrorSteps(LoopMethod):
 
 
 class AcceleratedMirror(MirrorSteps):
-    """Mirror steps with momentum (dp-accmd); parameters and rounds are those of `MirrorSteps`."""
+    """Mirror steps with momentum (dp-accmd); parameters and rounds are those of `MirrorSteps`.
+
+    Examples
+    --------
+    >>> from dpdist import LogisticRegression
+    >>> from dpdist.constraints import L1Ball
+    >>> from dpdist.problems.linear_problems import logit
+    >>> data, truth = logit(20_000, 4, random_state=0)
+    >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0, constraint=L1Ball(20.0),
+    ...     solver=AcceleratedMirror(n_rounds=20), alpha=0.0, epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([[-1. ,  4.6, -1.2, -1.8]]), array([-1.2,  5.3, -1.5, -2.1]))
+    """
 
     tag, name = "AcceleratedMirror", "accelerated-mirror"
 
@@ -211,6 +223,17 @@ class MirrorDescent(MirrorSteps):
     combine : {"auto", "last", "tail-average", "random"}
         For losses that are not convex: the last iterate, the mean of the last half, or one whose number is drawn before
         the rows are read. A convex loss has the mean of all, ``"auto"``.
+
+    Examples
+    --------
+    >>> from dpdist import LogisticRegression
+    >>> from dpdist.constraints import L1Ball
+    >>> from dpdist.problems.linear_problems import logit
+    >>> data, truth = logit(20_000, 4, random_state=0)
+    >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0, constraint=L1Ball(20.0),
+    ...     solver=MirrorDescent(n_rounds=50), alpha=0.0, epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([[-1. ,  4.4, -1.2, -1.7]]), array([-1.2,  5.3, -1.5, -2.1]))
     """
 
     tag, name = "MirrorDescent", "mirror"

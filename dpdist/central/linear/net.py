@@ -62,6 +62,18 @@ class ExponentialNet(LinearMethod):
     accuracy : float, optional
         alpha, how far a point of the ball may be from the net. Default: ``d / (n epsilon)``, or what 20 000 points
         reach; one that takes more than 200 000 points is refused.
+
+    Examples
+    --------
+    >>> from dpdist import Minimizer
+    >>> from dpdist.constraints import L2Ball
+    >>> from dpdist.losses import Biweight
+    >>> from dpdist.problems.bounded_problems import bimodal_biweight
+    >>> data, truth = bimodal_biweight(2000, random_state=0)
+    >>> model = Minimizer(Biweight(0.5), constraint=L2Ball(1.0), solver=ExponentialNet(accuracy=0.05), row_norm=1.0,
+    ...     fit_intercept=False, epsilon=1.0, delta=0, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([ 0.1, -0.7]), array([ 0. , -0.7]))
     """
 
     tag, name = "ExponentialNet", "net"

@@ -104,6 +104,16 @@ class Newton(LinearMethod):
         Default: 7 with Hessians, 6 without.
     hessians : bool, optional
         Default: whether public numbers let a Hessian stand out of its noise.
+
+    Examples
+    --------
+    >>> from dpdist import LogisticRegression
+    >>> from dpdist.problems.linear_problems import logit
+    >>> data, truth = logit(20_000, 4, random_state=0)
+    >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0, solver=Newton(n_rounds=5),
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([[-1.2,  5.3, -1.5, -2. ]]), array([-1.2,  5.3, -1.5, -2.1]))
     """
 
     tag, name = "Newton", "newton"

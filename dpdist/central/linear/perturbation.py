@@ -176,6 +176,16 @@ class PerturbedOutput(Perturbation):
 
     Its size is ``zeta / (alpha n mu)``, and the error grows with its square: right for penalties of 1e-2, useless for
     1e-4.
+
+    Examples
+    --------
+    >>> from dpdist import LogisticRegression
+    >>> from dpdist.problems.linear_problems import logit
+    >>> data, truth = logit(20_000, 4, random_state=0)
+    >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0, solver=PerturbedOutput(), alpha=1e-2,
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([[-0.6,  3.1, -0.9, -1.2]]), array([-1.2,  5.3, -1.5, -2.1]))
     """
 
     tag, name = "PerturbedOutput", "output"
@@ -199,7 +209,18 @@ class PerturbedOutput(Perturbation):
 
 
 class PerturbedObjective(Perturbation):
-    """The minimiser of an objective with a random linear term."""
+    """The minimiser of an objective with a random linear term.
+
+    Examples
+    --------
+    >>> from dpdist import LogisticRegression
+    >>> from dpdist.problems.linear_problems import logit
+    >>> data, truth = logit(20_000, 4, random_state=0)
+    >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0, solver=PerturbedObjective(), alpha=1e-3,
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([[-1.1,  4.7, -1.3, -1.8]]), array([-1.2,  5.3, -1.5, -2.1]))
+    """
 
     tag, name = "PerturbedObjective", "objective"
 

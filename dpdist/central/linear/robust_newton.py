@@ -108,6 +108,16 @@ class RobustNewton(LinearMethod):
     ----------
     n_rounds : int, optional
         Default: 8.
+
+    Examples
+    --------
+    >>> from dpdist import LinearRegression
+    >>> from dpdist.problems.linear_problems import heavy
+    >>> data, truth = heavy(20_000, 3, random_state=0)
+    >>> model = LinearRegression(loss="huber", solver=RobustNewton(n_rounds=6), second_moment=40.0,
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([-0.3, -0.3,  0.8]), array([-0.3, -0.3,  0.9]))
     """
 
     tag, name = "RobustNewton", "robust-newton"

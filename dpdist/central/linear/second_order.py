@@ -217,6 +217,19 @@ class TrustRegion(Certifies, LoopMethod):
         say a local minimum, and ``certified_`` says so; else all rounds are made and it is False.
     start : sequence of float, optional
         Public point where it begins. Default: the point of the set that is nearest to 0.
+
+    Examples
+    --------
+    >>> from dpdist import Minimizer
+    >>> from dpdist.central import ClipNorm
+    >>> from dpdist.constraints import L2Ball, Quartic
+    >>> from dpdist.losses import NegativeSquare
+    >>> from dpdist.problems.nonconvex_problems import pca_saddle
+    >>> data, truth = pca_saddle(20_000, 4, random_state=0)
+    >>> model = Minimizer(NegativeSquare(), Quartic(1.0), L2Ball(1.0), solver=TrustRegion(n_rounds=8),
+    ...     gradient=ClipNorm(1.0), row_norm=1.0, fit_intercept=False, epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), round(model.smallest_curvature_, 1), model.certified_
+    (array([-0.4,  0. ,  0.3,  0.2]), 0.1, False)
     """
 
     tag, name = "TrustRegion", "trust-region"

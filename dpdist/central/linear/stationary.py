@@ -71,6 +71,16 @@ class HeavyBall(ClippedDescent):
         What is returned, as by `GradientDescent`.
     start : sequence of float, optional
         Public point where it begins. Default: the point of the set that is nearest to 0.
+
+    Examples
+    --------
+    >>> from dpdist import LogisticRegression
+    >>> from dpdist.problems.linear_problems import logit
+    >>> data, truth = logit(20_000, 4, random_state=0)
+    >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0, solver=HeavyBall(n_rounds=40),
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([[-1.5,  6.4, -1.8, -2.5]]), array([-1.2,  5.3, -1.5, -2.1]))
     """
 
     tag, name = "HeavyBall", "momentum"
@@ -109,6 +119,17 @@ class Langevin(ClippedDescent):
         The first steps then cost little. Not known to help.
     start : sequence of float, optional
         Public point where it begins. Default: 0.
+
+    Examples
+    --------
+    >>> from dpdist import Minimizer
+    >>> from dpdist.problems.nonconvex_problems import sphere_sigmoid
+    >>> data, truth = sphere_sigmoid(20_000, 5, random_state=0)
+    >>> model = Minimizer("sigmoid", solver=Langevin(n_rounds=50), row_norm=1.0, fit_intercept=False,
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> w = model.fit(data).coef_
+    >>> (w / np.linalg.norm(w)).round(1), truth.round(1), model.inverse_temperature_ > 1e5
+    (array([-0.6, -0.6,  0.4,  0.3,  0.3]), array([-0.6, -0.6,  0.4,  0.3,  0.3]), True)
     """
 
     tag, name = "Langevin", "langevin"

@@ -91,6 +91,17 @@ class SufficientStatistics(LinearMethod):
     ----------
     sandwich : bool, default False
         Standard errors for errors whose size follows the rows, for a tenth of the budget and one more pass.
+
+    Examples
+    --------
+    >>> from dpdist import LinearRegression
+    >>> from dpdist.central import ClipLabel
+    >>> from dpdist.problems.linear_problems import linear
+    >>> data, truth = linear(20_000, 3, random_state=0)
+    >>> model = LinearRegression(solver=SufficientStatistics(sandwich=True), gradient=ClipLabel(1.5), row_norm=1.0,
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), model.standard_errors_.round(3), truth.round(1)
+    (array([-0.9, -0.4,  0.1]), array([0.003, 0.003, 0.003]), array([-0.9, -0.4,  0.1]))
     """
 
     tag, name = "SufficientStatistics", "sufficient-statistics"

@@ -66,6 +66,16 @@ class SVRG(LoopMethod):
     ----------
     steps : tuple of int
         Short rounds of each epoch; decided.
+
+    Examples
+    --------
+    >>> from dpdist import LogisticRegression
+    >>> from dpdist.problems.linear_problems import logit
+    >>> data, truth = logit(20_000, 4, random_state=0)
+    >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0, solver=SVRG(n_rounds=3, batch_rate=0.05), alpha=1e-4,
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([[-1. ,  4.3, -1.3, -1.7]]), array([-1.2,  5.3, -1.5, -2.1]))
     """
 
     tag, name = "SVRG", "svrg"
@@ -178,6 +188,16 @@ class SVRGPlusPlus(SVRG):
     ----------
     n_rounds, n_inner, batch_rate, step_size, start
         As in `SVRG`; ``n_inner`` is half of the short rounds of the first epoch: 2 (below 1000: 1).
+
+    Examples
+    --------
+    >>> from dpdist import LogisticRegression
+    >>> from dpdist.problems.linear_problems import logit
+    >>> data, truth = logit(20_000, 4, random_state=0)
+    >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0, solver=SVRGPlusPlus(n_rounds=3), alpha=1e-4,
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([[-1. ,  4.6, -1.3, -1.8]]), array([-1.2,  5.3, -1.5, -2.1]))
     """
 
     tag, name = "SVRGPlusPlus", "svrg++"
@@ -191,7 +211,18 @@ class SVRGPlusPlus(SVRG):
 
 
 class Katyusha(SVRG):
-    """The same as `SVRG` with momentum that pulls towards the full gradients' points (dp-katyusha)."""
+    """The same as `SVRG` with momentum that pulls towards the full gradients' points (dp-katyusha).
+
+    Examples
+    --------
+    >>> from dpdist import LogisticRegression
+    >>> from dpdist.problems.linear_problems import logit
+    >>> data, truth = logit(20_000, 4, random_state=0)
+    >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0, solver=Katyusha(), alpha=1e-4,
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).coef_.round(1), truth.round(1)
+    (array([[-1.4,  6.1, -1.7, -2.3]]), array([-1.2,  5.3, -1.5, -2.1]))
+    """
 
     tag, name = "Katyusha", "katyusha"
 

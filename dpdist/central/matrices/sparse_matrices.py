@@ -109,6 +109,16 @@ class OutputPerturbation(PrecisionRule):
         Public bound of the eigenvalues of the precision matrix. Required.
     n_steps : int, optional
         Default: as many as leave a tenth of the sensitivity, at most 10 000.
+
+    Examples
+    --------
+    >>> from dpdist import GraphicalLasso
+    >>> from dpdist.problems.matrix_problems import chain_precision
+    >>> data, truth = chain_precision(20_000, 4, random_state=0)
+    >>> model = GraphicalLasso(row_norm=3.6, method=OutputPerturbation(cap=4.0),
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(data).precision_[0, :2].round(1)
+    array([1.2, 0.5])
     """
 
     tag, name = "OutputPerturbation", "output"

@@ -90,6 +90,7 @@ class MeanMethod(Method):
     measures: ClassVar[str] = "expected size of the noise in an entry of the mean"
 
     parameter = "method"
+    solves_with: ClassVar[tuple[str, ...]] = ("second_moment",)  # for standard errors
 
     scale: float | str | None = None
 
@@ -199,7 +200,15 @@ class MeanMethod(Method):
 
 
 class TruncatedMean(MeanMethod):
-    """Entries damped softly beyond the scale (catoni-mean)."""
+    """Entries damped softly beyond the scale (catoni-mean).
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).standard_t(3, size=(20_000, 2)) + [1.0, -2.0]
+    >>> model = Mean(method=TruncatedMean(), second_moment=6.0, epsilon=1.0, delta=1e-6, random_state=0).fit(X)
+    >>> model.mean_.round(1), model.standard_errors_.round(3)
+    (array([ 1., -2.]), array([0.024, 0.02 ]))
+    """
 
     tag, name = "TruncatedMean", "truncate"
     published = ("journal", "thesis")
@@ -209,7 +218,15 @@ class TruncatedMean(MeanMethod):
 
 
 class SmoothTruncatedMean(MeanMethod):
-    """The same with a smooth map (catoni-smoothed-mean)."""
+    """The same with a smooth map (catoni-smoothed-mean).
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).standard_t(3, size=(20_000, 2)) + [1.0, -2.0]
+    >>> model = Mean(method=SmoothTruncatedMean(), second_moment=6.0, epsilon=1.0, delta=1e-6, random_state=0).fit(X)
+    >>> model.mean_.round(1), model.standard_errors_.round(3)
+    (array([ 1., -2.]), array([0.025, 0.022]))
+    """
 
     tag, name = "SmoothTruncatedMean", "smooth-truncate"
     published = ("journal", "thesis")
@@ -219,7 +236,15 @@ class SmoothTruncatedMean(MeanMethod):
 
 
 class ClippedColumns(MeanMethod):
-    """Entries cut off at the scale."""
+    """Entries cut off at the scale.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).standard_t(3, size=(20_000, 2)) + [1.0, -2.0]
+    >>> model = Mean(method=ClippedColumns(9.0), second_moment=6.0, epsilon=1.0, delta=1e-6, random_state=0).fit(X)
+    >>> model.mean_.round(1), model.standard_errors_.round(3)
+    (array([ 1., -2.]), array([0.017, 0.011]))
+    """
 
     tag, name = "ClippedColumns", "clip"
 
@@ -236,9 +261,17 @@ class TrimmedMean(MeanMethod):
     ----------
     scale : float, optional
         Where entries are cut before. Default: generous, by ``second_moment``.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).standard_t(3, size=(20_000, 2)) + [1.0, -2.0]
+    >>> model = Mean(method=TrimmedMean(scale=50.0), epsilon=1.0, delta=1e-6, random_state=0).fit(X)
+    >>> model.mean_.round(1)
+    array([ 1., -2.])
     """
 
     tag, name = "TrimmedMean", "trim"
+    solves_with = ()
 
     def decide(self, public: Public, statement: Columns) -> Self:
         if statement.n_nonzero is not None:

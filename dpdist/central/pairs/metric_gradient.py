@@ -61,6 +61,17 @@ class MetricGradient(Method):
         Public. Default: ``1 / row_norm^4``.
     block_rows : int, default 100
         Rows whose pairs are all formed; 256 at most. More pairs cost no privacy, and time.
+
+    Examples
+    --------
+    >>> from dpdist import MetricLearner
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(2, size=10_000)
+    >>> X = rng.normal(size=(10_000, 3)) * [0.1, 0.3, 0.3] + np.outer(y - 0.5, [0.7, 0.0, 0.0])
+    >>> model = MetricLearner(MetricGradient(n_rounds=50), classes=[0, 1], row_norm=1.0,
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> model.fit(X, y).metric_.diagonal().round(1)
+    array([1. , 0.2, 0.2])
     """
 
     tag, name = "MetricGradient", "gradient"

@@ -117,6 +117,17 @@ class PairOnline(PairDescents):
         Rows that a buffer holds. Default: 100.
     seed : int, default 0
         Public: of the random path of a buffer, which has nothing to do with the rows.
+
+    Examples
+    --------
+    >>> from dpdist import PairwiseRanker
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(2, size=10_000)
+    >>> X = rng.normal(size=(10_000, 3)) / 4 + np.outer(y, [0.3, -0.2, 0.0])
+    >>> model = PairwiseRanker(classes=[0, 1], row_norm=1.0, radius=1.0, solver=PairOnline(memory="fifo", n_kept=50),
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> round(model.fit(X, y).score(X, y), 2)
+    0.85
     """
 
     tag, name = "PairOnline", "online"
@@ -212,6 +223,17 @@ class PairChains(PairDescents):
     chain_rows : int, optional
         Rows of one descent, 20,000 at most; all, where there are fewer. Default: 4000 at most, of which hardly a row is
         left over. The time depends on it, and the noise hardly.
+
+    Examples
+    --------
+    >>> from dpdist import PairwiseRanker
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(2, size=10_000)
+    >>> X = rng.normal(size=(10_000, 3)) / 4 + np.outer(y, [0.3, -0.2, 0.0])
+    >>> model = PairwiseRanker(classes=[0, 1], row_norm=1.0, radius=1.0, solver=PairChains(chain_rows=2500),
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> round(model.fit(X, y).score(X, y), 2)
+    0.85
     """
 
     tag, name = "PairChains", "giga"

@@ -48,6 +48,18 @@ class PairOutput(RankingRounds):
     ridge : float, optional
         Public, of the mean loss. Default: ``(128 R^4 d / (B n mu)^2)^(1/3)``, B the radius, where what the penalty
         costs, ``alpha B^2 / 2``, and the noise, ``R^2 d std^2 / 2``, are least together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpdist import PairwiseRanker
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(2, size=10_000)
+    >>> X = rng.normal(size=(10_000, 3)) / 4 + np.outer(y, [0.3, -0.2, 0.0])
+    >>> model = PairwiseRanker(classes=[0, 1], row_norm=1.0, radius=1.0, solver=PairOutput(ridge=0.01),
+    ...     epsilon=1.0, delta=1e-6, random_state=0)
+    >>> round(model.fit(X, y).score(X, y), 2)
+    0.85
     """
 
     tag, name = "PairOutput", "output"

@@ -169,6 +169,15 @@ class MixedRegression(LocalLatentModel):
     coef_ : array of shape (n_features,)
     guarantee_, plan_, releases_, history_, n_features_in_
         As in `dpdist.central.linear.minimizer.Minimizer`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100_000, 2))
+    >>> y = rng.choice([-1.0, 1.0], 100_000) * (X @ [2.0, -1.0]) + rng.normal(size=100_000)
+    >>> model = MixedRegression(noise_std=1.0, radius=3.0, start=[1.0, 0.0], epsilon=4.0, random_state=0).fit(X, y)
+    >>> model.coef_.round(1)
+    array([ 1.9, -0.8])
     """
 
     @property

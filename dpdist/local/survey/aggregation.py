@@ -71,6 +71,20 @@ class Aggregated(Collected):
         Reports that came in.
     rejected : mapping of str to int
         How many were left out, by kind: "length", "version", "round", "survey", "domain", "duplicate".
+
+    Examples
+    --------
+    >>> from dpdist.local import Histogram
+    >>> from dpdist.local.survey.wire import encode
+    >>> from dpdist.privacy.randomness.draws import SystemDraws
+    >>> protocol = Histogram(categories=["no", "yes"], epsilon=4.0).protocol(20_000, 1)
+    >>> answers = np.repeat(["no", "yes"], [6000, 14_000])
+    >>> sent = encode(Survey(protocol), protocol.randomise({"X": answers}, SystemDraws()))
+    >>> found = aggregate(protocol, [*map(bytes, sent), b"rubbish"])
+    >>> found.received, found.n_users, found.rejected["length"]
+    (20001, 20000, 1)
+    >>> found.estimate.round(1), round(found.standard_error, 3)
+    (array([0.3, 0.7]), 0.001)
     """
 
     received: int = 0
@@ -150,6 +164,20 @@ def write_reports(path: str | os.PathLike[str], batches: Iterable[Bytes]) -> int
     -------
     int
         How many.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from dpdist.local import Mean
+    >>> from dpdist.local.survey.wire import encode
+    >>> from dpdist.privacy.randomness.draws import SystemDraws
+    >>> protocol = Mean(low=0.0, high=1.0, epsilon=1.0).protocol(1000, 1)
+    >>> batches = (protocol.randomise({"X": np.full((500, 1), 0.3)}, SystemDraws()) for _ in range(2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "reports.zarr")
+    ...     written = write_reports(path, (encode(Survey(protocol), batch) for batch in batches))
+    ...     print(written, aggregate(protocol, path).n_users)
+    1000 1000
     """
     return write_messages(path, batches)
 

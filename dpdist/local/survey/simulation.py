@@ -39,6 +39,14 @@ class Collected:
     guarantee : Guarantee
     fidelity : {"report", "sum"} or None
         How it was simulated; None for real reports.
+
+    Examples
+    --------
+    >>> from dpdist.local import Mean, simulate
+    >>> protocol = Mean(low=0.0, high=1.0, epsilon=1.0).protocol(50_000, 1)
+    >>> found = simulate(protocol, {"X": np.full((50_000, 1), 0.3)}, random_state=0)
+    >>> found.n_users, found.estimate.round(2), round(found.standard_error, 2)
+    (50000, array([0.31]), 0.01)
     """
 
     protocol: LocalProtocol
@@ -126,8 +134,18 @@ def simulate(
     >>> found.n_users, bool(abs(found.estimate - 49.5) < .02)
     (8000000000, True)
     """
+    if not isinstance(protocol, LocalProtocol):
+        raise DataError(
+            f"a simulation asks by a LocalProtocol, such as Histogram(...).protocol(n_users, 1), got {protocol!r:.60}; "
+            "of a file that dpdist question wrote it is Survey.read(path).protocol"
+        )
+    if not isinstance(population, Dataset | Mapping | None):
+        raise DataError(
+            f"a population is a mapping such as {{'X': array}}, or a dataset, such as Dataset.open('rows.zarr'); got "
+            f"{type(population).__name__}"
+        )
     if counts is not None:
-        if (ledger, cluster, run_id) != (None, None, None) or isinstance(population, Dataset) or fidelity == "sum":
+        if (ledger, cluster, run_id) != (None, None, None) or isinstance(population, Dataset) or fidelity != "report":
             raise DataError(
                 "counts= makes up a population: expected a mapping of different records to arrays, and no fidelity=, "
                 "ledger=, cluster= or run_id=, because nobody's data is read and no report is drawn"

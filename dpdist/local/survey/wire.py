@@ -117,6 +117,8 @@ def encode(survey: Survey, reports: NDArray[Any], ids: Bytes | None = None) -> B
     ((3, 31), 1)
     """
     base, shape = _type(survey)
+    if not isinstance(reports, np.ndarray):
+        raise DataError(f"reports are the array that survey.protocol.randomise returns, got {type(reports).__name__}")
     if reports.dtype != base or reports.shape[1:] != shape:
         raise DataError(
             f"reports of {survey.protocol.name} have the type {base} and the shape (n, {', '.join(map(str, shape))}), "
@@ -144,6 +146,17 @@ def decode(survey: Survey, data: Bytes | Sequence[bytes]) -> Decoded:
     -------
     Decoded
         Of several valid reports with one id the first is valid.
+
+    Examples
+    --------
+    >>> from dpdist.local.statistics.bounded_values import Box
+    >>> from dpdist.local.survey.protocol import LocalProtocol
+    >>> from dpdist.local.randomisers.scalars import OneBit
+    >>> survey = Survey(LocalProtocol(Box(1), OneBit(1, epsilon=1.0)))
+    >>> sent = encode(survey, np.array([1, -1], dtype=np.int8))
+    >>> found = decode(survey, [*map(bytes, sent), bytes(sent[0]), b"rubbish"])
+    >>> found.reports.tolist(), {verdict: n for verdict, n in found.counts.items() if n}
+    ([1, -1], {'valid': 2, 'length': 1, 'duplicate': 1})
     """
     table = data if isinstance(data, np.ndarray) else packed(survey, data)
     table, reports, verdicts = checked(survey, table)
@@ -157,6 +170,8 @@ def decode(survey: Survey, data: Bytes | Sequence[bytes]) -> Decoded:
 def packed(survey: Survey, messages: Sequence[bytes]) -> Bytes:
     """Messages as rows of one length; those of another length become zeros."""
     length = report_bytes(survey)
+    if isinstance(messages, str | bytes) or any(isinstance(message, str) for message in messages):
+        raise DataError("reports are a list of bytes; of lines that dpdist randomise prints: bytes.fromhex(line)")
     rows = b"".join(bytes(m) if len(m) == length else bytes(length) for m in messages)
     return np.frombuffer(rows, np.uint8).reshape(len(messages), length)
 

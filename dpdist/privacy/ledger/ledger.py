@@ -169,7 +169,7 @@ class Ledger(LedgerWriter):
         account: str,
         budget: Budget,
         *,
-        neighbours: Neighbours = Neighbours.REPLACE_ONE,
+        neighbours: Neighbours | str = Neighbours.REPLACE_ONE,
         composition: Composition = "basic",
         unit: str | None = None,
     ) -> None:
@@ -193,7 +193,13 @@ class Ledger(LedgerWriter):
             raise BudgetError(f'composition must be "basic" or "gaussian", got {composition!r}')
         if composition == "gaussian" and budget.delta == 0:
             raise BudgetError('composition="gaussian" needs delta > 0: Gaussian noise is never pure; try delta=1e-6')
-        limit = Limit(budget, neighbours, composition)
+        if not isinstance(account, str) or (account.rstrip("/").endswith(".zarr") and os.path.isdir(account)):
+            raise BudgetError(
+                f"a limit is set on the name of an account, such as Dataset.open('rows.zarr').account, got {account!r}"
+            )
+        if not isinstance(unit, str | None):
+            raise BudgetError(f"unit must be a name such as 'row' or 'patient', got {unit!r}")
+        limit = Limit(budget, Neighbours(neighbours), composition)
 
         def change(db: Transaction) -> None:
             check_is_account(db, account)
@@ -214,7 +220,7 @@ class Ledger(LedgerWriter):
                     f"with unit={known!r}, or open another account for a {unit}"
                 )
             for charge in charges:
-                check_suits(account, limit, neighbours, charge)
+                check_suits(account, limit, limit.neighbours, charge)
             open_account(db, account)
             if unit is not None:
                 db.execute(SET_UNIT, (unit, account))

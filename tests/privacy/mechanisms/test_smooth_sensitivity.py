@@ -31,7 +31,16 @@ from dpdist.privacy.audit.sensitivity_fuzz import adversarial_rows
 from dpdist.privacy.audit.two_point import audit_two_point, two_point_bound
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.additive import Gaussian
-from dpdist.privacy.mechanisms.smooth_sensitivity import SHIFT, SMOOTH_BITS, ArsinhNormal, _rounded_sinh
+from dpdist.privacy.mechanisms.smooth_sensitivity import (
+    NORMS,
+    RATIOS,
+    SLOPE,
+    SMOOTH_BITS,
+    ArsinhNormal,
+    _rounded_sinh,
+    largest_shift,
+    path_length,
+)
 from dpdist.privacy.randomness.bits import StreamBits, SystemBits
 from dpdist.privacy.randomness.discrete import rounded_gaussian
 from dpdist.queries.robust_sums import ColumnSum, TrimmedColumnSum, TrimmedGradientSum
@@ -78,10 +87,36 @@ def test_the_scale_alone_costs_its_known_value():
     assert 2 * arsinh_rho(1.0, 1e-4) == pytest.approx(1.1367, rel=1e-3)
 
 
-@pytest.mark.parametrize("strength", [1e-3, 0.1, 1.0, 5.0])
+def test_the_norms_are_above_what_is_found_by_integration_and_hardly():
+    """By .2 %: what a grid of k may have missed is a part of it."""
+    for ratio, norm in zip(RATIOS, NORMS, strict=True):
+        assert 1.0015 < norm / math.sqrt(variance(ratio)) < 1.003
+    assert 1.0015 < SLOPE / math.sqrt(2 * arsinh_rho(1.0, 1e-4)) < 1.003
+
+
+@pytest.mark.parametrize(("shift", "t"), [(0.1023, 0.05), (1.15, 0.5), (3.46, 1.5)])
+def test_the_length_of_a_path_is_no_less_than_its_integral(shift, t):
+    """Of Gauss and Legendre, at places that the bound does not use."""
+    places, weights = np.polynomial.legendre.leggauss(5)
+    a = shift * np.exp(-t * (places + 1) / 2)
+    exact = float(sum(w * x * math.sqrt(variance(t / x)) for x, w in zip(a, weights, strict=True))) / 2
+    assert 1.001 < path_length(shift, t) / exact < 1.01
+
+
+@pytest.mark.parametrize("strength", [1e-3, 0.1, 0.3, 0.55, 1.0, 5.0])
 def test_a_release_costs_at_most_what_is_charged(strength):
     mechanism = ArsinhNormal().at(strength)
-    assert arsinh_rho(mechanism.smoothness, SHIFT * strength) <= mechanism.cost.rho == strength**2 / 2
+    t, s = mechanism.smoothness, mechanism.shift
+    assert max(path_length(s, t), s * NORMS[0]) <= strength < 1.001 * max(path_length(s, t), s * NORMS[0])
+    assert mechanism.cost.rho == strength**2 / 2 and s > 0.997 * strength
+
+
+@pytest.mark.parametrize("e", [0.1, 0.3, 1.0])
+def test_the_divergence_is_below_the_charge_and_a_shorter_scale_is_caught(e):
+    """By integrals over all pairs at the limits; the control has the noise that .8 of the charge would ask for."""
+    s = e * largest_shift(e)
+    assert 0.8 < renyi_over_order(e / 2, s) / (e**2 / 2) <= 1
+    assert renyi_over_order(e / 2, 1.25 * s) > e**2 / 2
 
 
 def renyi_over_order(t: float, s: float) -> float:
@@ -114,7 +149,7 @@ def test_the_noise_is_that_of_the_formula():
     mechanism = ArsinhNormal(4000).at(8.0)
     units = np.array([[7] * 4000, [2 ** (SMOOTH_BITS + 30)] * 4000], dtype=object)
     released = mechanism.release(units, 1.0, SystemBits())
-    s = SHIFT * 8.0 / math.sqrt(4000)
+    s = mechanism.shift
     assert kstest(np.arcsinh((released.astype(float) - 7) * s / 2**30), "norm").pvalue > 1e-7
 
 
