@@ -53,7 +53,7 @@ def command(source: str, column: str, most: int, fewest: int, delimiter: str, js
         click.echo(f"and {left:,} more values, which would be bad rows")
     if found.empty:
         kept = "indicator (as a number), or level (as a category)" if numbers else "level"
-        click.echo(f"{found.empty:,} of {found.rows:,} rows are empty; to keep them: --missing {column}={kept}")
+        click.echo(f"{found.empty:,} of {found.rows:,} rows are empty (NA is); to keep them: --missing {column}={kept}")
     if numbers:
         click.echo("All values are numbers: as a number the column needs no levels, but its public --range")
     click.echo(f"\nA proposal:\n  --levels {_shell(option)}\n  --label-levels {_shell(_quoted(proposed))}\n")

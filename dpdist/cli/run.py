@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpdist.cli.job_name import JobName
-from dpdist.cli.output import as_json, as_list, cost, deliver
+from dpdist.cli.output import as_json, as_list, as_table, cost, deliver
 from dpdist.errors import BudgetExceeded, DpdistError, Fenced
 
 if TYPE_CHECKING:
     from dpdist.engine.progress import Event, Planned
     from dpdist.jobs.job import Job
     from dpdist.privacy.accounting.filter import Amount
+
+MOST_ESTIMATES = 20
+"""Shown with their intervals; the report has all."""
 
 
 @click.command("run")
@@ -183,7 +186,23 @@ def summary(record: dict[str, Any], output: str | None) -> str:
     for made in record.get("then", ()):
         error = "" if made["metrics"] is None else f" Error {made['metrics']['error']:.3g}: {made['metrics']['what']}."
         lines += ["", *wrapped(f"Made of it: {made['id']}, {made['title']} ({made['estimator']}).{error}")]
+    lines += _sure(record)
     return "\n".join([*lines, "", *wrapped(record["guarantee"]["text"])])
+
+
+def _sure(record: dict[str, Any]) -> list[str]:
+    """The estimates, the largest ones where they are many, with intervals or why there are none."""
+    from dpdist.cli.plan import wrapped
+    from dpdist.reports.model_card import coefficients
+
+    found = coefficients(record)
+    lines = [line for paragraph in found.paragraphs for line in ("", *wrapped(paragraph))]
+    for caption, heads, rows in found.tables:
+        largest = sorted(rows, key=lambda row: -abs(row[1]))[:MOST_ESTIMATES]
+        more = f" (the {len(largest)} largest of {len(rows)})" if len(rows) > len(largest) else ""
+        shown = [dict(zip(heads, row, strict=True)) for row in rows if row in largest]
+        lines += ["", *wrapped(f"{caption}{more}:"), as_table(shown, {head: head for head in heads})]
+    return lines
 
 
 def _without_secrets(setting: str) -> str:

@@ -22,7 +22,7 @@ import pyarrow.csv as pacsv
 
 from dpdist.data.ingestion_spec import IngestionSpec
 from dpdist.data.readers import Batch, Position, TableReader
-from dpdist.data.rows import Problem, table_rows
+from dpdist.data.rows import EMPTY, Problem, table_rows
 from dpdist.errors import DataError
 
 BLOCK_BYTES = 4 * 2**20
@@ -33,7 +33,6 @@ _UNPACKED = 10
 MAX_RECORD_BYTES = 64 * 2**20
 RAGGED = "the line has another number of values than the header"
 _QUOTE, _NEWLINE, _RETURN = 34, 10, 13
-_MISSING = pacsv.ConvertOptions().null_values
 _NUMBER_LIKE = r"^[ \t]*[+-]?([0-9.][0-9.eE+-]*|[iI][nN][fF][a-zA-Z]*|[nN][aA][nN])[ \t]*$"
 _UNPACKING = (EOFError, zlib.error, gzip.BadGzipFile)
 _BOM = b"\xef\xbb\xbf"
@@ -43,7 +42,7 @@ class CsvReader(TableReader):
     """CSV files, plain or gzipped, with a header. A position is: file, byte."""
 
     def __init__(self, files: list[Path], spec: IngestionSpec, delimiter: str) -> None:
-        if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
             raise DataError(f"the delimiter must be one ASCII character, got {delimiter!r}")
         self.delimiter = delimiter
         self._starts: dict[Path, int] = {}
@@ -143,7 +142,7 @@ _RECODE = "Convert it, for example with: iconv -f ISO-8859-1 -t UTF-8 OLD.csv > 
 
 def _numbers(values: pa.BinaryArray) -> tuple[pa.Array, np.ndarray]:
     """Parse numbers; null where there is none, and a mask of those that are there but are no numbers."""
-    absent = pc.is_in(values, value_set=pa.array([text.encode() for text in _MISSING], pa.binary()))
+    absent = pc.is_in(values, value_set=pa.array([text.encode() for text in EMPTY], pa.binary()))
     likely = pc.and_(pc.match_substring_regex(values, _NUMBER_LIKE), pc.invert(absent))
     text = pc.if_else(likely, values, pa.scalar(None, pa.binary())).cast(pa.string())
     numbers = converted(pc.ascii_trim(text, characters=" \t"), pa.float64())

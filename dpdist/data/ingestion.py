@@ -15,7 +15,7 @@ from dpdist.data.copying import Ingested, Ingestion, Progress, already_there, st
 from dpdist.data.dataset_schema import ArraySpec, RowOrder, Schema, new_id
 from dpdist.data.encoding import Encoding
 from dpdist.data.growing import kind_of
-from dpdist.data.ingestion_spec import FeatureType, IngestionSpec, LabelType, OnBad
+from dpdist.data.ingestion_spec import FeatureType, IngestionSpec, LabelType, OnBad, bounds, by_column, texts
 from dpdist.data.opening import Format, open_source
 from dpdist.data.owners import OwnerBuckets, check_size
 from dpdist.data.readers import Reader
@@ -112,15 +112,21 @@ def ingest(
            [1., 0., 1.]])
     """
     spec = IngestionSpec(
-        features=tuple(features),
+        features=texts("features", features, '["age", "income"]'),
         label=label,
         label_type=label_type,
-        label_levels=tuple(label_levels),
-        levels={name: tuple(allowed) for name, allowed in (levels or {}).items()},
-        reference={name: str(level) for name, level in (reference or {}).items()},
-        ranges={name: (float(low), float(high)) for name, (low, high) in (ranges or {}).items()},
+        label_levels=texts("label_levels", label_levels, '["no", "yes"]'),
+        levels={
+            name: texts(f"the levels of {name!r}", allowed, '["A", "B"]')
+            for name, allowed in by_column("levels", levels, '{"town": ["A", "B"]}').items()
+        },
+        reference={name: str(level) for name, level in by_column("reference", reference, '{"town": "A"}').items()},
+        ranges={name: bounds(name, given) for name, given in by_column("ranges", ranges, '{"age": (0, 100)}').items()},
         clip=clip,
-        missing={name: str(stands_for) for name, stands_for in (missing or {}).items()},
+        missing={
+            name: str(stands_for)
+            for name, stands_for in by_column("missing", missing, '{"income": "indicator"}').items()
+        },
         unit=unit,
         max_rows=max_rows,
         on_bad=on_bad,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal, Self, get_args
@@ -78,6 +78,8 @@ class IngestionSpec:
         ]:
             if value not in allowed:
                 raise DataError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+        if not isinstance(self.clip, bool):
+            raise DataError(f"clip must be True or False, got {self.clip!r}")
         for name, levels in [*self.levels.items(), *([("the label", self.label_levels)] if self.label_levels else [])]:
             if not levels or len(set(levels)) < len(levels) or "" in levels:
                 raise DataError(f"the levels of {name} must be a list of different, non-empty texts")
@@ -102,8 +104,10 @@ class IngestionSpec:
                 f"{self.unit!r} may own several rows: declare how many are kept of each with --max-rows (max_rows=). "
                 "So many are stored for each, so choose a small number, and do not read it off the data."
             )
-        if self.max_rows is not None and (self.unit is None or self.max_rows < 1):
-            raise DataError("--max-rows is a number >= 1 and goes with --unit, the column of the owners of the rows")
+        if self.max_rows is not None and (self.unit is None or type(self.max_rows) is not int or self.max_rows < 1):
+            raise DataError(
+                "--max-rows is a whole number >= 1 and goes with --unit, the column of the owners of the rows"
+            )
 
     def layout(self, available: Sequence[str], where: str) -> Layout:
         """Resolve the names against the columns of a table."""
@@ -315,6 +319,40 @@ def _check_column(name: str, available: Sequence[str], where: str) -> None:
         raise DataError(f"there is no column {name!r} in {where}{near(name, available)}; it has {listed(available)}")
     if count > 1:
         raise DataError(f"{where} has {count} columns called {name!r}; rename them, so that the name says which")
+
+
+def texts(what: str, given: Any, example: str) -> tuple[str, ...]:
+    """A list of texts. One text alone would be taken letter by letter.
+
+    >>> texts("features", ["age"], "")
+    ('age',)
+    >>> texts("features", "age,income", '["age", "income"]')
+    Traceback (most recent call last):
+    dpdist.errors.DataError: features must be a list of texts such as ["age", "income"], got 'age,income'
+    """
+    plural = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
+    found = tuple(given) if plural else ()
+    if not plural or not all(isinstance(text, str) for text in found):
+        raise DataError(f"{what} must be a list of texts such as {example}, got {given!r}")
+    return found
+
+
+def by_column(what: str, given: Any, example: str) -> Mapping[str, Any]:
+    """A mapping from names of columns; None is one of none."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise DataError(f"{what} must be a mapping from columns such as {example}, got {given!r}")
+    return given
+
+
+def bounds(name: str, given: Any) -> tuple[float, float]:
+    """The two ends of the range of a column."""
+    try:
+        low, high = given
+        return float(low), float(high)
+    except (TypeError, ValueError, OverflowError):
+        raise DataError(f"the range of {name!r} must be two numbers such as (0, 100), got {given!r}") from None
 
 
 def near(name: str, available: Sequence[str]) -> str:

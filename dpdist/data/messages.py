@@ -37,7 +37,12 @@ def write_messages(path: str | os.PathLike[str], batches: Iterable[Bytes]) -> in
     store: GrowingGroup | None = None
     spec = ArraySpec("uint8", (1, 1))
     for batch in batches:
-        if batch.dtype != np.uint8 or batch.ndim != 2 or (store is not None and batch.shape[1:] != spec.shape[1:]):
+        if (
+            not isinstance(batch, np.ndarray)
+            or batch.dtype != np.uint8
+            or batch.ndim != 2
+            or (store is not None and batch.shape[1:] != spec.shape[1:])
+        ):
             raise DataError("messages must come in batches of bytes (uint8) with rows of one length")
         if store is None:
             spec = ArraySpec("uint8", (aligned_rows(batch.shape[1]), batch.shape[1]))

@@ -17,7 +17,7 @@ import pyarrow.dataset as pds
 
 from dpdist.data.delimited import TextFile
 from dpdist.data.ingestion_spec import listed, near
-from dpdist.data.rows import as_kind
+from dpdist.data.rows import EMPTY, as_kind
 from dpdist.errors import DataError
 
 MOST = 10_000
@@ -34,7 +34,7 @@ class Found:
     counts : mapping of str to int
         Rows of every value, the most frequent first.
     empty : int
-        Rows without one.
+        Rows without one: an empty cell, or a text such as NA that stands for it.
     rows : int
     """
 
@@ -79,7 +79,7 @@ def values_of(source: str, column: str, delimiter: str = ",") -> Found:
         raise DataError(
             f"{source} cannot be read as a table ({type(error).__name__}): check it, or --delimiter"
         ) from None
-    rows, empty = counts.total(), counts.pop("", 0)
+    rows, empty = counts.total(), sum(counts.pop(text, 0) for text in EMPTY)
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     return Found(column, dict(ordered), empty, rows)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
 from dpdist.data.ingestion_spec import Layout
@@ -18,6 +19,8 @@ Mask = NDArray[np.bool_]
 Problem = tuple[Mask, str]
 _UNKNOWN, _ABSENT = -1, -2
 """In place of the number of a level: none that was declared; an empty cell, which a column of its own tells."""
+EMPTY = pacsv.ConvertOptions().null_values
+"""Texts that stand for an empty cell: of numbers, and of categories that have no such level."""
 _PIECE = 8192
 """Rows that are interleaved at a time: a piece of X stays in the cache while its columns are filled one by one."""
 
@@ -99,7 +102,7 @@ def table_rows(table: pa.Table, layout: Layout, problems: list[Problem]) -> Rows
         width = len(levels) - (name in layout.spec.reference)
         rows.X[:, first : first + width] = 0.0
         if (stands_for := layout.spec.missing.get(name)) is not None:
-            gone = _missing(table.column(name)) & (codes < 0)
+            gone = _empty(table.column(name)) & (codes < 0)
             if name in layout.indicators:
                 rows.X[:, layout.indicators[name]] = gone
             codes[gone] = _ABSENT if name in layout.indicators else levels.index(stands_for)
@@ -186,12 +189,17 @@ def _codes(values: pa.ChunkedArray, levels: tuple[str, ...]) -> NDArray[np.int64
 def _check_levels(rows: Rows, values: pa.ChunkedArray, codes: NDArray[np.int64], name: str) -> None:
     unknown = codes == _UNKNOWN
     if unknown.any():
-        rows._add(_missing(values) & unknown, f"{name} is missing")
+        rows._add(_empty(values) & unknown, f"{name} is missing")
         rows._add(unknown, f"{name} is not one of the declared levels")
 
 
+def _empty(values: pa.ChunkedArray) -> Mask:
+    """Null, or a text that stands for it."""
+    return _mask(pc.or_kleene(pc.is_null(values), pc.is_in(values, value_set=pa.array(EMPTY, pa.string()))))
+
+
 def _missing(values: pa.ChunkedArray | pa.Array) -> Mask:
-    """Null or empty text."""
+    """Null or empty text; an owner, or a label without declared levels, may be called NA."""
     return _mask(pc.fill_null(pc.equal(values, ""), True))
 
 

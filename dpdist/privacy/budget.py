@@ -34,6 +34,10 @@ class Neighbours(enum.Enum):
     ADD_OR_REMOVE_ONE = "add-or-remove-one"
     """It is private; one privacy unit is added or removed. Divisors are declared constants."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> Neighbours:
+        raise BudgetError(f"neighbours={value!r} is not known; choose 'replace-one' or 'add-or-remove-one'")
+
     @property
     def sum_factor(self) -> int:
         """Sensitivity of a sum of contributions of norm at most C, in units of C."""

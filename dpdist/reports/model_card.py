@@ -16,6 +16,7 @@ from dpdist.data.encoding import Encoding
 from dpdist.html import STYLE, escape, number, table, warning
 from dpdist.privacy.guarantee import rounded_up
 from dpdist.reports.plain_words import in_plain_words
+from dpdist.reports.unit_table import ENDS, UnitTable
 from dpdist.runs.directory import OutputError, read_finished_run
 
 TO_BE_WRITTEN = "To be written by whoever publishes the model"
@@ -161,22 +162,17 @@ def _performance(run: Mapping[str, Any]) -> Section:
     )
 
 
-def _coefficients(run: Mapping[str, Any]) -> Section:
-    found, inferred = run.get("original_units"), run.get("inference") or {}
-    if found:
-        ends = found.get("intervals") or [[(None, None)] * len(found["names"]) for _ in found["coefficients"]]
-        rows = [
-            (name, value, *interval)
-            for one, sure in zip(found["coefficients"], ends, strict=True)
-            for name, value, interval in zip(found["names"], one, sure, strict=True)
-        ]
-        caption = f"Change of {found['label'] or 'the label'} for one unit of each column, with intervals"
-    elif "rows" in inferred:
-        rows = [(row["name"], row["coefficient"], row["low"], row["high"]) for row in inferred["rows"]]
-        caption = f"Parameters with intervals of {100 * inferred['level']:g} %, the noise of privacy included"
-    else:
-        return Section("Coefficients", [f"No intervals: {inferred['none']}."] if "none" in inferred else ())
-    return Section("Coefficients", (), [(caption, ("column", "coefficient", "lower end", "upper end"), rows)])
+def coefficients(run: Mapping[str, Any]) -> Section:
+    """Estimates, in the units of the table where it has any, with intervals or why there are none."""
+    inferred = run.get("inference") or {}
+    why = [f"No intervals: {inferred['none']}."] if "none" in inferred else []
+    if (found := UnitTable.of(run)) is not None:
+        return Section("Coefficients", why, [(found.caption, found.head, found.rows)])
+    if "rows" not in inferred:
+        return Section("Coefficients", why)
+    rows = [(row["name"], row["coefficient"], row["low"], row["high"]) for row in inferred["rows"]]
+    caption = f"Parameters with intervals of {100 * inferred['level']:g} %, the noise of privacy included"
+    return Section("Coefficients", why, [(caption, ["column", "coefficient", *ENDS], rows)])
 
 
 def _limits(run: Mapping[str, Any]) -> Section:
@@ -203,7 +199,7 @@ def _loading(run: Mapping[str, Any]) -> Section:
     )
 
 
-_SECTIONS = (_details, _use, _data, _privacy, _performance, _coefficients, _limits, _loading)
+_SECTIONS = (_details, _use, _data, _privacy, _performance, coefficients, _limits, _loading)
 
 
 def _shown(value: Any) -> str:

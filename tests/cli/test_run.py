@@ -54,6 +54,21 @@ def test_the_result_for_people(capsys, tmp_path):
         assert part in words, part
 
 
+def test_the_result_shows_how_sure_it_is_where_that_is_known(capsys, tmp_path):
+    wide = ("--set", "data.n=5000", "--set", "data.d=25", "--set", "data.random_state=1")
+    said = call(capsys, "run", PIPELINES / "dp-adassp.yaml", *wide, "--output", tmp_path / "out", "--quiet")
+    rows = json.loads((tmp_path / "out" / "run.json").read_text())["inference"]["rows"]
+    largest = sorted(rows, key=lambda row: -abs(row["coefficient"]))[:20]
+    shown = [line.split() for line in said.out.splitlines() if re.match(r"(x\d+|intercept) ", line)]
+    assert "(the 20 largest of 26):" in said.out
+    assert [name for name, *_ in shown] == [row["name"] for row in rows if row in largest]
+    assert [float(low) for _, _, low, _ in shown] == pytest.approx(
+        [row["low"] for row in rows if row in largest], rel=1e-4
+    )
+    without = call(capsys, "run", PIPELINES / "dp-sgd.yaml", *wide, "--quiet")
+    assert without.code == 0 and "lower end" not in without.out and "No intervals: " in without.out
+
+
 def test_a_run_on_stored_data_shows_no_error(capsys, stored):
     said = call(capsys, *stored, "--quiet")
     assert said.code == 0 and "Error" not in said.out
@@ -112,7 +127,8 @@ def test_a_finished_run_is_not_overwritten_but_resumed(capsys, stored, tmp_path)
     said = call(capsys, *stored)
     assert said.code == 2 and "finished run" in said.err
     assert "To go on" not in said.err
-    assert call(capsys, *stored, "--resume").code == 0
+    again = call(capsys, *stored, "--resume")
+    assert again.code == 0 and "to be charged" not in again.err and "goes on, charged before" in again.err
     ledger = Ledger(tmp_path / "ledger.sqlite")
     assert len(ledger.history(Dataset.open(tmp_path / "rows.zarr").id)) == 1
     ledger.close()

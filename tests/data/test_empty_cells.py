@@ -53,6 +53,21 @@ def test_empty_cells_become_what_was_declared_and_no_row_is_lost(tmp_path: Path,
     assert encoding.described()["kids"] == "empty cells count as 0"
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_category_that_says_na_is_empty_unless_that_is_a_level(tmp_path: Path, kind: str) -> None:
+    """As numbers that say NA are: R writes empty cells so."""
+    source, table = tmp_path / f"t.{kind}", TABLE.assign(town=["A", "NA", None, "null"])
+    table.to_csv(source, index=False) if kind == "csv" else table.to_parquet(source)
+    done = ingest(source, tmp_path / "x.zarr", **ASKED)
+    X = Dataset.open(tmp_path / "x.zarr").read(0, 4)["X"]
+    assert not done.bad and X[:, 3:].tolist() == [[1, 0, 0], [0, 0, 1], [0, 0, 1], [0, 0, 1]]
+    named = {**ASKED, "levels": {"town": ["A", "NA"]}, "missing": {**ASKED["missing"], "town": "A"}}
+    ingest(source, tmp_path / "named.zarr", **named)
+    assert Dataset.open(tmp_path / "named.zarr").read(0, 4)["X"][:, 3:].tolist() == [[1, 0], [0, 1], [1, 0], [1, 0]]
+    told = ingest(source, tmp_path / "told.zarr", **{**ASKED, "missing": {"age": "0", "kids": "0"}, "on_bad": "drop"})
+    assert dict(told.bad) == {"town is missing": 3}
+
+
 REFERRED = [[-0.6, 0, 1, 0, 0], [0, 1, 2, 1, 0], [0.6, 0, 0, 0, 1], [1, 0, 0, 0, 0]]
 
 

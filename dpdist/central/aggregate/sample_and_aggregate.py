@@ -39,7 +39,7 @@ from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
 from dpdist.estimators.inference import Inferred, feature_names, vector_parameters
-from dpdist.estimators.parameters import check_between, check_bound
+from dpdist.estimators.parameters import check_between, check_bound, public_vector
 from dpdist.method import Method, Public
 from dpdist.privacy.budget import Neighbours
 
@@ -235,13 +235,13 @@ class SampleAndAggregate(Estimator):
     def _public_centre(self, size: int) -> tuple[float, ...] | None:
         if self.centre is None:
             return None
-        centre = np.asarray(self.centre, dtype=np.float64)
-        if centre.shape != (size,) or not np.isfinite(centre).all():
+        centre = public_vector("centre", self.centre)
+        if len(centre) != size:
             raise BudgetError(
                 f"centre must be {size} finite numbers, one for every parameter (the intercept is the last), got "
                 f"{self.centre!r}"
             )
-        return tuple(centre.tolist())
+        return centre
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -113,6 +113,13 @@ class Survey:
     state: Any = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.protocol, LocalProtocol):
+            raise DataError(
+                f"a survey asks by a LocalProtocol, such as Histogram(...).protocol(n_users, 1), got "
+                f"{self.protocol!r:.60}; Survey.read(path) opens a file that dpdist question wrote"
+            )
+        if isinstance(self.labels, str):
+            raise DataError(f"labels must be a list of texts such as ['no', 'yes'], got {self.labels!r}")
         object.__setattr__(self, "labels", tuple(self.labels))
         object.__setattr__(self, "state", None if self.state is None else _numbers(self.state))
         size, domain = self.protocol.statistic.size, self.protocol.statistic.domain
@@ -126,7 +133,9 @@ class Survey:
             if "y" not in self.protocol.arrays:
                 raise DataError("labels name the categories of a question, and this one has none")
             size = 2
-        if self.labels and not len(set(self.labels)) == len(self.labels) == size:
+        if twice := [label for i, label in enumerate(self.labels) if label in self.labels[:i]]:
+            raise DataError(f"labels must be different names, and {twice[0]!r} is there twice")
+        if self.labels and len(self.labels) != size:
             raise DataError(f"labels must be {size} different names, got {len(self.labels)}")
 
     @property

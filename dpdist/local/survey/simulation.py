@@ -134,8 +134,18 @@ def simulate(
     >>> found.n_users, bool(abs(found.estimate - 49.5) < .02)
     (8000000000, True)
     """
+    if not isinstance(protocol, LocalProtocol):
+        raise DataError(
+            f"a simulation asks by a LocalProtocol, such as Histogram(...).protocol(n_users, 1), got {protocol!r:.60}; "
+            "of a file that dpdist question wrote it is Survey.read(path).protocol"
+        )
+    if not isinstance(population, Dataset | Mapping | None):
+        raise DataError(
+            f"a population is a mapping such as {{'X': array}}, or a dataset, such as Dataset.open('rows.zarr'); got "
+            f"{type(population).__name__}"
+        )
     if counts is not None:
-        if (ledger, cluster, run_id) != (None, None, None) or isinstance(population, Dataset) or fidelity == "sum":
+        if (ledger, cluster, run_id) != (None, None, None) or isinstance(population, Dataset) or fidelity != "report":
             raise DataError(
                 "counts= makes up a population: expected a mapping of different records to arrays, and no fidelity=, "
                 "ledger=, cluster= or run_id=, because nobody's data is read and no report is drawn"

@@ -117,6 +117,8 @@ def encode(survey: Survey, reports: NDArray[Any], ids: Bytes | None = None) -> B
     ((3, 31), 1)
     """
     base, shape = _type(survey)
+    if not isinstance(reports, np.ndarray):
+        raise DataError(f"reports are the array that survey.protocol.randomise returns, got {type(reports).__name__}")
     if reports.dtype != base or reports.shape[1:] != shape:
         raise DataError(
             f"reports of {survey.protocol.name} have the type {base} and the shape (n, {', '.join(map(str, shape))}), "
@@ -168,6 +170,8 @@ def decode(survey: Survey, data: Bytes | Sequence[bytes]) -> Decoded:
 def packed(survey: Survey, messages: Sequence[bytes]) -> Bytes:
     """Messages as rows of one length; those of another length become zeros."""
     length = report_bytes(survey)
+    if isinstance(messages, str | bytes) or any(isinstance(message, str) for message in messages):
+        raise DataError("reports are a list of bytes; of lines that dpdist randomise prints: bytes.fromhex(line)")
     rows = b"".join(bytes(m) if len(m) == length else bytes(length) for m in messages)
     return np.frombuffer(rows, np.uint8).reshape(len(messages), length)
 

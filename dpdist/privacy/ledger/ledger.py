@@ -35,6 +35,7 @@ from dpdist.privacy.ledger.accounts import (
     read_limit,
 )
 from dpdist.privacy.ledger.heads import Head, Witness, advance
+from dpdist.privacy.ledger.journal import SCHEMA as JOURNAL_TABLES
 from dpdist.privacy.ledger.journal import AnyJournal, Journal
 from dpdist.privacy.ledger.location import check_is_ledger, default_path, is_there, wherever
 from dpdist.privacy.ledger.object_journal import ObjectJournal
@@ -118,7 +119,8 @@ class Ledger(LedgerWriter):
         self.witnesses = tuple(witnesses)
         self._journal = self.path if journal is None else os.fspath(journal)
         self._places = wherever(self.path), wherever(self._journal)
-        self._db = open_store(self.path, SCHEMA)
+        beside = (JOURNAL_TABLES,) if self.path == self._journal else ()
+        self._db = open_store(self.path, SCHEMA, *beside)
         self._seen: Head | None = None
 
     @classmethod
@@ -169,7 +171,7 @@ class Ledger(LedgerWriter):
         account: str,
         budget: Budget,
         *,
-        neighbours: Neighbours = Neighbours.REPLACE_ONE,
+        neighbours: Neighbours | str = Neighbours.REPLACE_ONE,
         composition: Composition = "basic",
         unit: str | None = None,
     ) -> None:
@@ -193,7 +195,13 @@ class Ledger(LedgerWriter):
             raise BudgetError(f'composition must be "basic" or "gaussian", got {composition!r}')
         if composition == "gaussian" and budget.delta == 0:
             raise BudgetError('composition="gaussian" needs delta > 0: Gaussian noise is never pure; try delta=1e-6')
-        limit = Limit(budget, neighbours, composition)
+        if not isinstance(account, str) or (account.rstrip("/").endswith(".zarr") and os.path.isdir(account)):
+            raise BudgetError(
+                f"a limit is set on the name of an account, such as Dataset.open('rows.zarr').account, got {account!r}"
+            )
+        if not isinstance(unit, str | None):
+            raise BudgetError(f"unit must be a name such as 'row' or 'patient', got {unit!r}")
+        limit = Limit(budget, Neighbours(neighbours), composition)
 
         def change(db: Transaction) -> None:
             check_is_account(db, account)
@@ -214,7 +222,7 @@ class Ledger(LedgerWriter):
                     f"with unit={known!r}, or open another account for a {unit}"
                 )
             for charge in charges:
-                check_suits(account, limit, neighbours, charge)
+                check_suits(account, limit, limit.neighbours, charge)
             open_account(db, account)
             if unit is not None:
                 db.execute(SET_UNIT, (unit, account))
