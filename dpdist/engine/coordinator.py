@@ -182,6 +182,8 @@ class Coordinator:
         self._protects = protects
         self._run_key = None if random_state is None else run_key_from_seed(random_state)
         self._plan: Plan | None = None
+        self._digest = ""
+        self._last: tuple[Item, Query, float, str] | None = None
         self._used: Counter[str] = Counter()
         self._workers: Workers | None = None
         self._ranges: Sequence[tuple[int, int]] = ()
@@ -229,7 +231,8 @@ class Coordinator:
         plan = calibrate(items, self.budget, self.neighbours, self._protects)
         for name, query in (queries or {}).items():
             self._sensitivity(plan[name], query)
-        self._paid.open(self._digest(plan), self._charge_of(plan), About(self.dataset.schema.unit, plan.protects))
+        digest = self._digest_of(plan)
+        self._paid.open(digest, self._charge_of(plan), About(self.dataset.schema.unit, plan.protects))
         if not self._named and self._ledger.has_unnamed():
             warnings.warn(
                 f"{self._ledger.path} has charges for arrays without a name, and these have none either: each run has "
@@ -239,8 +242,8 @@ class Coordinator:
                 UserWarning,
                 stacklevel=2,
             )
-        self._plan = plan
-        progress.tell(progress.Planned(self.run_id, self.dataset.id, plan, self.n_rows))
+        self._plan, self._digest = plan, digest
+        progress.tell(progress.Planned(self.run_id, self.dataset.id, plan, self.n_rows, self._paid.goes_on))
         return plan
 
     @property
@@ -269,9 +272,9 @@ class Coordinator:
         rows : Fold, optional
             The fold to ask; must be the one that the plan charged. Default: all rows.
         """
-        sensitivity = self._sensitivity(item, query)
+        sensitivity, name = self._known(item, query)
         index = self._take(item, query, rows)
-        release_id = self._release_id(index, query, item)
+        release_id = self._release_id(index, name, item)
         value = self._paid.value(release_id)
         replayed = value is not None
         if value is None:
@@ -313,7 +316,7 @@ class Coordinator:
         links, drawn = query.links(state), list[NDArray[np.float64]]()
         link, point = next(links)
         while True:
-            if self._sensitivity(item, link) != sensitivity:
+            if link is not query and self._sensitivity(item, link) != sensitivity:
                 raise BudgetError(f"what {type(query).__name__} draws together has to be equally sensitive")
             statistic, grid = link.statistic(link.explore(functools.partial(ask, link), point, item.mechanism, bits))
             self._paid.check()
@@ -325,7 +328,8 @@ class Coordinator:
 
     def was_released(self, query: Query, item: Item) -> bool:
         """Whether the next release is one of an earlier life of this run: then its rows are not read."""
-        return self._paid.value(self._release_id(sum(self._used.values()), query, item)) is not None
+        _, name = self._known(item, query)
+        return self._paid.value(self._release_id(sum(self._used.values()), name, item)) is not None
 
     def drawn(self, name: str, n: int) -> int:
         """A public number from 0 to ``n - 1``, each as likely, that has nothing to do with the rows.
@@ -333,9 +337,9 @@ class Coordinator:
         It follows from the name of the run (random, unless it was given) and from what was planned, so that a run which
         is taken up again finds it again; in a simulation from the seed.
         """
-        digest = self._digest(self._planned())
-        key = self._run_key or hashlib.sha256(repr((self.run_id, self.dataset.id, digest)).encode()).digest()
-        stream = Stream(key, "drawn", name=name, n=n, plan=self._planned().digest())
+        plan = self._planned()
+        key = self._run_key or hashlib.sha256(repr((self.run_id, self.dataset.id, self._digest)).encode()).digest()
+        stream = Stream(key, "drawn", name=name, n=n, plan=plan.digest())
         return int(stream.generator(0).integers(n))
 
     def _asked(self, query: Query, rows: Fold | None) -> tuple[int, int]:
@@ -418,12 +422,18 @@ class Coordinator:
             f"{cost.kind} {cost.parameter:.6g}",
         )
 
-    def _release_id(self, index: int, query: Query, item: Item) -> str:
-        """Names a release by public numbers only; a query with other parameters is another release."""
-        what = (self.run_id, self.dataset.id, self._digest(self._planned()), index, item.name, item.fold, query)
-        return hashlib.sha256(text(what).encode()).hexdigest()
+    def _known(self, item: Item, query: Query) -> tuple[float, str]:
+        """Sensitivity and name of a query, found once where one is asked in many rounds."""
+        if self._last is None or self._last[0] is not item or self._last[1] is not query:
+            self._last = item, query, self._sensitivity(item, query), text(query)
+        return self._last[2:]
 
-    def _digest(self, plan: Plan) -> str:
+    def _release_id(self, index: int, query: str, item: Item) -> str:
+        """Names a release by public numbers only; a query with other parameters is another release."""
+        what = (self.run_id, self.dataset.id, self._digest, index, item.name, item.fold)
+        return hashlib.sha256(f"{text(what)[:-1]}, {query})".encode()).hexdigest()
+
+    def _digest_of(self, plan: Plan) -> str:
         """Names the plan, the computation and the rows: what a resumed run must have in common with its first life."""
         what = (plan.digest(), self.simulation, self._computation)
         return edition_of(hashlib.sha256(repr(what).encode()).hexdigest(), self.dataset.schema.edition)

@@ -7,7 +7,6 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.stats import rankdata
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -256,6 +255,8 @@ class PairwiseRanker(Estimator):
         scores, positive, negative = self.decision_function(X), codes == 1, codes == -1
         if not (positive.any() and negative.any()):
             raise BudgetError("the AUC needs rows of both classes")
+        from scipy.stats import rankdata  # which takes longer to import than all else here
+
         ranks, n = rankdata(scores[positive | negative])[codes[positive | negative] == 1], int(positive.sum())
         return float((ranks.sum() - n * (n + 1) / 2) / (n * int(negative.sum())))
 
