@@ -94,6 +94,36 @@ def test_links_lead_to_pages_and_pages_are_in_the_contents():
             assert (page.parent / link).exists(), f"{name} links to {link}"
 
 
+def commands_in(text: str) -> list[str]:
+    """What follows ``dpdist`` in shell blocks and in the running text."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    lines = "\n".join(blocks).replace("\\\n", " ").split("\n")
+    parts = [part for line in lines for part in re.split(r"&&|[;|]", line.split("#")[0])]
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    typed = [found[1] for part in parts if (found := re.match(r"\s*dpdist (.*)", part))]
+    return typed + [" ".join(said.split()) for said in re.findall(r"`dpdist\s([^`]*)`", prose)]
+
+
+def test_every_command_and_option_that_a_page_names_exists():
+    import click
+
+    from dpdist.cli import main
+
+    root, n = SITE.parents[1], 0
+    for page in (root / "README.md", root / "deploy" / "README.md", *PAGES):
+        for typed in commands_in(page.read_text()):
+            command, words = main, typed.split()
+            while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+                inner = command.get_command(click.Context(command), words[0])
+                assert inner is not None, f"{page.name}: dpdist {typed}"
+                command, words = inner, words[1:]
+            known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)} | {"--help"}
+            given = {word.partition("=")[0].rstrip(".,") for word in words if word.startswith("--")}
+            assert given <= known, f"{page.name}: dpdist {typed}: {given - known}"
+            n += 1
+    assert n > 100
+
+
 def test_what_is_included_and_named_is_there():
     root = SITE.parents[1]
     for page in PAGES:

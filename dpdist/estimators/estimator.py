@@ -23,8 +23,10 @@ from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.shards import Prepare, kept_row_bytes
 from dpdist.errors import BudgetError, DataError, MissingBound, warn_caller
 from dpdist.estimators.answer_kinds import Answer
+from dpdist.estimators.bootstrap import Bootstrapped, bootstrapped
 from dpdist.estimators.choices import ChoosesObjects
 from dpdist.estimators.computation import computation_of
+from dpdist.estimators.fitted_law import FittedLaw
 from dpdist.estimators.inference import Inference, Inferred
 from dpdist.estimators.inputs import as_dataset, check_public_columns
 from dpdist.estimators.original_units import OriginalMeans, OriginalUnits, original_units
@@ -153,6 +155,31 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
         """Coefficients of a linear model, or means, in the units of the table that was ingested, with intervals."""
         return original_units(self)
 
+    def bootstrap(self, n_fits: int = 100, public_X: Any = None, random_state: int = 0) -> Bootstrapped:
+        """How sure a fit is where there is no formula: by fits to rows of the law that it found, at no further cost.
+
+        Parameters
+        ----------
+        n_fits : int, default 100
+            Two to five times as many fits are made, each of as many rows as there were and with noise of the same size.
+        public_X : array_like, optional
+            Public rows, for models that say how labels follow from features and not how features vary.
+        random_state : int, default 0
+            Of rows and noise: both are made up.
+
+        Returns
+        -------
+        Bootstrapped
+            With ``standard_errors_``, ``confidence_intervals()``, ``summary()`` and ``wald_test()``, and ``estimate_``,
+            the parameters without the bias of the method (`dpdist.estimators.bootstrap`).
+
+        Raises
+        ------
+        NoIntervals
+            Where the fitted model is no law of rows, or the method moves its answer by more than can be undone.
+        """
+        return bootstrapped(self, n_fits, public_X, random_state)
+
     # -- what a family of methods says of itself --------------------------------------------------------------------
 
     @property
@@ -189,6 +216,10 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
         ``known`` is what the method says of its solution, `dpdist.solvers.standard_errors.Uncertainty`.
         """
         raise NotImplementedError
+
+    def _fitted_law(self) -> FittedLaw | str:
+        """The law of rows that was fitted, or why there is none to draw from."""
+        return f"{type(self).__name__} does not say how rows come about, so that there are none to draw and fit again"
 
     def _nameless(self, method: Method) -> str:
         """What of the method has no lasting name, so that the fit cannot be resumed; empty if there is nothing."""
@@ -272,6 +303,7 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
     def _finish(self, method: Method, fitted: Mapping[str, Any]) -> None:
         """Keep what was fitted, and what is known of its error."""
         self._store(method, {name: value for name, value in fitted.items() if name != "uncertainty"})
+        self._rows_fitted = method.public.n_rows, method.public.units.max_rows
         known = fitted.get("uncertainty", method.no_intervals)
         self._inferred = known if isinstance(known, str) else self._parameters(method, known)
 

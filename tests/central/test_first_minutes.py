@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 
 from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, MetricLearner, PairwiseRanker, local
-from dpdist.central import GradientDescent
+from dpdist.central import ClipLabel, GradientDescent
 from dpdist.data.ingestion import ingest
 from dpdist.errors import DataError, NoIntervals
 
@@ -205,6 +205,20 @@ def test_coefficients_in_the_units_of_the_table_predict_what_the_model_predicts(
     assert mine.standard_errors[0] == pytest.approx(62_500 * own.standard_errors[0])
     with pytest.raises(DataError, match="in the units of the arrays"):
         reference().original_units()
+
+
+def test_the_columns_because_of_which_there_are_no_intervals_are_named():
+    """Those that are constant, or that say the same: a table of thirty columns is not to be searched for them."""
+    rng = np.random.default_rng(3)
+    table = pd.DataFrame(rng.uniform(-1, 1, (20_000, 3)), columns=["a", "b", "c"])
+    known = {"row_norm": 2.0, "epsilon": 1.0, "delta": 1e-7, "random_state": 0}
+    labels = np.where(table["a"] + rng.logistic(size=20_000) / 3 > 0, "yes", "no")
+    model = LogisticRegression(classes=["no", "yes"], **known).fit(table.assign(rare=0.0), labels)
+    with pytest.raises(NoIntervals, match=r"\. Above all: 'rare'$"):
+        model.summary()
+    twice = LinearRegression(gradient=ClipLabel(1.0), **known).fit(table.assign(same=table["a"]), table["a"] / 2)
+    with pytest.raises(NoIntervals, match=r"\. Above all: ('a', 'same'|'same', 'a')$"):
+        twice.summary()
 
 
 def test_original_units_of_classes_are_log_odds_and_say_where_no_interval_is_valid(prices, tmp_path):
