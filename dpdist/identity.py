@@ -30,6 +30,9 @@ ADDED: Mapping[str, Any] = MappingProxyType({"added": True})
 """Metadata of a field whose default stands for what was done before there was one."""
 
 
+_PLAIN = frozenset((float, int, str, bool, type(None)))
+
+
 class NotNamed(BudgetError):
     """A parameter that has no lasting name, so that a run with it could not be told from another."""
 
@@ -76,6 +79,8 @@ def text(value: Any) -> str:
     >>> text(Huber(2)), text(Huber(np.float64(2)))
     ('Huber(threshold=2.0)', 'Huber(threshold=2.0)')
     """
+    if type(value) in _PLAIN:  # most of what a name is made of
+        return repr(value)
     if _is_record(value):
         return f"{tag_of(value)}({', '.join(f'{name}={text(below)}' for name, below in parameters(value))})"
     if isinstance(value, tuple | list):
@@ -120,7 +125,7 @@ def plain(value: Any) -> Any:
 
 
 def _is_record(value: Any) -> bool:
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return hasattr(type(value), "__dataclass_fields__")
 
 
 def parameters(value: Any) -> Iterator[tuple[str, Any]]:

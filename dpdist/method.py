@@ -16,6 +16,7 @@ A method is written in one module of its family; `dpdist.estimators.estimator` i
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -197,9 +198,11 @@ class Choice:
         return f"{cls.__name__} has no parameter {name!r}{end} It has {', '.join(own) or 'none'}"
 
     @classmethod
-    def parameters(cls) -> dict[str, dataclasses.Field[Any]]:
+    @functools.cache  # every fit asks all classes of a family
+    def parameters(cls) -> Mapping[str, dataclasses.Field[Any]]:
         """The fields that a user may set, by name."""
-        return {f.name: f for f in dataclasses.fields(cls) if f.init and not f.metadata.get("decided")}
+        found = {f.name: f for f in dataclasses.fields(cls) if f.init and not f.metadata.get("decided")}
+        return MappingProxyType(found)
 
 
 _FAMILIES: list[Mapping[str, type[Choice]]] = []
@@ -324,6 +327,10 @@ class Oracle:
         item, query = self.plan[name], query or self._lines[name].query
         assert query is not None, f"the line {name!r} has no query of its own"
         return self._coordinator.release(query, item, state, self._fold(item))
+
+    def was_released(self, name: str, query: Query) -> bool:
+        """Whether the value that `ask` would give is one that was released before, by this run in an earlier life."""
+        return self._coordinator.was_released(query, self.plan[name])
 
     def visit(self, point: Vector) -> Vector:
         """Keep a point in the history of the fit; returns it."""

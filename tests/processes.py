@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import sys
 import tempfile
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import LocalCluster
+from distributed.utils import get_mp_context
 
 PROCESSES = multiprocessing.get_context("forkserver")
 # the one list for all tests: the first that starts a process decides what the process of their forks has imported
-PROCESSES.set_forkserver_preload(["dpdist.central", "dpdist.local", "dpdist.cli.run", "psycopg", "pytest"])
+IMPORTED = ["dpdist.central", "dpdist.local", "dpdist.cli.run", "distributed.nanny", "psycopg", "pytest"]
+PROCESSES.set_forkserver_preload(IMPORTED)
+
+
+@contextlib.contextmanager
+def worker_processes(n_workers: int, **options: Any) -> Iterator[LocalCluster]:
+    """A cluster of this machine, whose workers are such forks too: their environment is that of the first of them."""
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        get_mp_context()  # which has a list of its own
+        PROCESSES.set_forkserver_preload(IMPORTED)
+        with LocalCluster(n_workers, threads_per_worker=1, processes=True, dashboard_address=None, **options) as made:
+            yield made
 
 
 def run(program: str, *arguments: str) -> tuple[int, str]:

@@ -8,6 +8,7 @@ Kubernetes versions, the operator's kinds against the CRDs it ships. What a real
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from packaging.requirements import Requirement
 
 from dpdist.cli.submit import command as submit
 from dpdist.cluster.submission import TEMPLATES, config_map, dask_job
+from dpdist.jobs.job import load_job
 from tests.kubernetes.kustomize import build
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
@@ -290,6 +292,20 @@ def test_the_nightly_command_exists(built, name):
     given = submit.make_context("submit", [each.replace("$(RUN)", "night") for each in arguments]).params
     assert given["wait"] and given["retries"] == 3 and given["name"] == given["owner"] == "night"
     assert cron["concurrencyPolicy"] == "Forbid"
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_patch_of_the_nightly_job_that_the_readme_shows(tmp_path, name):
+    shutil.copytree(DEPLOY, tmp_path / "deploy", ignore=shutil.ignore_patterns("site"))
+    overlay = tmp_path / "deploy" / name
+    patch = re.search(r"```yaml\n(apiVersion.*?)```", (DEPLOY / "README.md").read_text(), re.S)[1]
+    (overlay / "nightly.yaml").write_text(patch)
+    listed = (overlay / "kustomization.yaml").read_text().replace("patches:\n", "patches:\n  - path: nightly.yaml\n")
+    (overlay / "kustomization.yaml").write_text(listed)
+    [told] = [o for o in build(overlay) if o["kind"] == "ConfigMap" and o["metadata"]["name"] == "dpdist-nightly"]
+    (tmp_path / "job.yaml").write_text(told["data"]["job.yaml"])
+    job = load_job(tmp_path / "job.yaml")
+    assert job.asked["data"]["path"] == "/data/rows.zarr" and job.asked["params"]["classes"] == ["no", "yes"]
 
 
 def test_the_image_is_pinned_and_has_no_tools():

@@ -54,6 +54,32 @@ def test_the_walk_of_an_analyst_ends_at_a_model_that_predicts(executed):
     assert len(re.findall(r"^\[ ?\d+\. +\d+\.\]$", said, re.MULTILINE)) == 2, said[-500:]
 
 
+def test_an_operator_is_told_when_the_limit_is_reached(executed):
+    said = executed["tutorials/operations.md"]
+    assert "left: epsilon 0, delta 8e-07" in said and "True True" in said
+    assert "BudgetExceeded: the charge does not fit into the limit of 'shop'" in said and "left (epsilon 0," in said
+
+
+def test_a_survey_ends_with_shares_tables_and_means_in_units(executed):
+    said = executed["tutorials/survey.md"]
+    assert "Mean, in the units of the table" in said and re.search(r"^no answer +0\.\d", said, re.MULTILINE)
+    assert 35 < float(re.search(r"^age +(\d+\.\d+)", said, re.MULTILINE)[1]) < 65
+
+
+def test_what_a_walk_imports_was_installed_by_the_line_that_says_how():
+    """Start here once imported pandas, which nothing had installed."""
+    import tomllib
+
+    root = SITE.parents[1]
+    needs = tomllib.loads((root / "pyproject.toml").read_text())["project"]["dependencies"]
+    line = re.search(r"pip install \.( [\w ]+)?$", (SITE / "start.md").read_text(), re.MULTILINE)[1] or ""
+    there = {re.match(r"[\w-]+", need)[0] for need in needs} | {"dpdist", *line.split(), *sys.stdlib_module_names}
+    for page in (SITE / "start.md", *sorted((SITE / "tutorials").glob("*.md"))):
+        for block in BLOCK.findall(page.read_text()):
+            used = set(re.findall(r"^(?:import|from) (\w+)", block, re.MULTILINE))
+            assert used <= there, f"{page.name} imports {used - there}"
+
+
 def test_links_lead_to_pages_and_pages_are_in_the_contents():
     contents = {"index"}
     for page in PAGES:
@@ -66,6 +92,36 @@ def test_links_lead_to_pages_and_pages_are_in_the_contents():
         assert name in contents, f"{name} is in no table of contents"
         for link in re.findall(r"\]\(([^)#:]+\.md)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{name} links to {link}"
+
+
+def commands_in(text: str) -> list[str]:
+    """What follows ``dpdist`` in shell blocks and in the running text."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    lines = "\n".join(blocks).replace("\\\n", " ").split("\n")
+    parts = [part for line in lines for part in re.split(r"&&|[;|]", line.split("#")[0])]
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    typed = [found[1] for part in parts if (found := re.match(r"\s*dpdist (.*)", part))]
+    return typed + [" ".join(said.split()) for said in re.findall(r"`dpdist\s([^`]*)`", prose)]
+
+
+def test_every_command_and_option_that_a_page_names_exists():
+    import click
+
+    from dpdist.cli import main
+
+    root, n = SITE.parents[1], 0
+    for page in (root / "README.md", root / "deploy" / "README.md", *PAGES):
+        for typed in commands_in(page.read_text()):
+            command, words = main, typed.split()
+            while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+                inner = command.get_command(click.Context(command), words[0])
+                assert inner is not None, f"{page.name}: dpdist {typed}"
+                command, words = inner, words[1:]
+            known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)} | {"--help"}
+            given = {word.partition("=")[0].rstrip(".,") for word in words if word.startswith("--")}
+            assert given <= known, f"{page.name}: dpdist {typed}: {given - known}"
+            n += 1
+    assert n > 100
 
 
 def test_what_is_included_and_named_is_there():

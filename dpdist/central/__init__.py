@@ -1,5 +1,6 @@
 """Algorithms with a trusted coordinator, one module per problem family."""
 
+import dpdist.estimators  # noqa: F401 - before scikit-learn
 from dpdist.central.aggregate.combine import Attention, ClippedMean
 from dpdist.central.aggregate.sample_and_aggregate import SampleAndAggregate
 from dpdist.central.latent.gaussian_mixture import GaussianMixture, MixtureEM

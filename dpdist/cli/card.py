@@ -9,7 +9,7 @@ from dpdist.cli.output import deliver
 
 @click.command("card")
 @click.argument("run", type=click.Path(file_okay=False))
-@click.option("--html", is_flag=True, help="One page of HTML in place of Markdown.")
+@click.option("--html", is_flag=True, help="One page of HTML in place of Markdown; also where --output ends in .html.")
 @click.option("--output", type=click.Path(), help="A file; by default it is printed.")
 def command(run: str, html: bool, output: str | None) -> None:
     """Write the model card of RUN, the output of 'dpdist run': what the model is, how private and how sure.
@@ -24,4 +24,5 @@ def command(run: str, html: bool, output: str | None) -> None:
     """
     from dpdist.reports.model_card import model_card
 
+    html = html or (output is not None and output.endswith((".html", ".htm")))
     deliver(model_card(run, html=html).rstrip("\n"), output)

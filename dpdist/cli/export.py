@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from dpdist.cli.output import write_whole
+from dpdist.errors import DataError
 
 
 @click.command("export")
@@ -25,6 +26,9 @@ def command(run: str, output: str) -> None:
     from dpdist.jobs.loaded import load_run
 
     found = to_onnx(load_run(run))
-    write_whole(output, found.SerializeToString())
+    try:
+        write_whole(output, found.SerializeToString(), new=True)
+    except FileExistsError:
+        raise DataError(f"{output} exists already; name a new file") from None
     columns = found.graph.input[0].type.tensor_type.shape.dim[1].dim_value
     click.echo(f"{output}: {columns} columns to {', '.join(o.name for o in found.graph.output)}")

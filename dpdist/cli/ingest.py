@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import os
 import sys
 import time
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpdist.cli.listed_names import listed_names
 from dpdist.cli.output import as_json
 
 if TYPE_CHECKING:
@@ -21,16 +21,11 @@ EVERY = 2.0
 """Seconds between plain lines."""
 
 
-def _words(text: str) -> tuple[str, ...]:
-    """Split at commas; a name with a comma in it is quoted, as in CSV."""
-    return tuple(word for word in next(csv.reader([text]), []) if word)
-
-
 class _Names(click.ParamType):
     name = "names"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        return value if isinstance(value, tuple) else _words(value)
+        return value if isinstance(value, tuple) else listed_names(value)
 
 
 class _Levels(click.ParamType):
@@ -42,7 +37,7 @@ class _Levels(click.ParamType):
         column, sign, levels = str(value).partition("=")
         if not (column and sign and levels):
             self.fail(f"{value!r} is not of the form COLUMN=LEVEL,LEVEL,...", param, ctx)
-        return column, _words(levels)
+        return column, listed_names(levels)
 
 
 class _Reference(click.ParamType):
@@ -50,7 +45,7 @@ class _Reference(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
         column, _, level = str(value).partition("=")
-        words = _words(level)
+        words = listed_names(level)
         if not column or len(words) != 1:
             self.fail(f"{value!r} is not of the form COLUMN=LEVEL", param, ctx)
         return column, words[0]
@@ -90,9 +85,11 @@ class _Separator(click.ParamType):
 
 
 def _once(what: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise click.UsageError(f"{what} was given twice for the same column; give it once for each")
+    found: dict[str, Any] = {}
+    for column, value in pairs:
+        if column in found:
+            raise click.UsageError(f"{what} was given twice for the column {column!r}; give it once for each")
+        found[column] = value
     return found
 
 

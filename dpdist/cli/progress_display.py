@@ -87,6 +87,7 @@ class Tally:
         self.budget = ""
         self._run_id = ""
         self._n_rows: int | None = None
+        self._charge = "charged"
         self._pace: tuple[float, float] | None = None  # seconds a round, and when that was found; read by a thread
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT + 1)
         self._round_began = self._clock()
@@ -97,13 +98,15 @@ class Tally:
             case Planned():
                 self._clear()
                 self.stage, self.planned = "planned", event.plan.n_releases
-                self.budget = f"to be charged: {cost(event.plan.spent.epsilon, event.plan.spent.delta)}"
+                self._charge = "goes on, charged before" if event.goes_on else "charged"
+                ahead = self._charge if event.goes_on else "to be charged"
+                self.budget = f"{ahead}: {cost(event.plan.spent.epsilon, event.plan.spent.delta)}"
                 self._run_id, self._n_rows = event.run_id, event.n_rows
             case Loading():
                 self.stage = "reading the data"
             case Charged():
                 self.stage = "charged"
-                self.budget = f"charged: {cost(event.epsilon, event.delta)}{self._rest()}"
+                self.budget = f"{self._charge}: {cost(event.epsilon, event.delta)}{self._rest()}"
                 self._recent.append((self._clock(), 0.0))
                 self._round_began = self._clock()
             case Asked():

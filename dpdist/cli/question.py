@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from dpdist.cli.job_name import JobName
+from dpdist.cli.listed_names import listed_names
 from dpdist.cli.output import deliver
 from dpdist.errors import DpdistError
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of the job; repeatable.")
 @click.option("--n-rows", type=click.IntRange(1), metavar="N", help="Expect N users instead of the rows of the data.")
 @click.option("--n-features", type=click.IntRange(1), metavar="D", help="Ask about D columns instead of the data's.")
-@click.option("--categories", metavar="A,B,C", help="Ask for one of these categories.")
+@click.option("--categories", metavar="A,B,C", help="Ask for one of these categories; one with a comma is quoted.")
 @click.option("--n-categories", type=click.IntRange(2), metavar="K", help="Ask for one of K categories without names.")
 @click.option("--numbers", type=click.IntRange(1), metavar="D", help="Ask for D numbers between --low and --high.")
 @click.option("--low", type=float, help="Least number; smaller ones are moved to it.")
@@ -111,7 +114,7 @@ def command(
                 f"{refused[0]} is for questions without a job: set params, method and budget in {job}, or by --set "
                 "KEY=VALUE"
             )
-        deliver(_of_job(job, settings, n_rows, n_features, round_, state).to_json(), output)
+        _write(_of_job(job, settings, n_rows, n_features, round_, state), output)
         return
     of_jobs = {"--set": settings or None, "--n-rows": n_rows, "--n-features": n_features, "--state": state}
     refused = [name for name, value in of_jobs.items() if value is not None]
@@ -132,11 +135,16 @@ def command(
         raise DpdistError(
             f"a question asks for one kind of value: give one of {', '.join(kinds)}, not {len(given)}; or a JOB"
         )
-    labels = tuple(part.strip() for part in categories.split(",")) if categories else ()
+    labels = tuple(name.strip() for name in listed_names(categories)) if categories else ()
     if categories is not None and len(labels) < 2:
         raise DpdistError("--categories needs at least two names, separated by commas")
     if tasks is None and (classes, protect) != (None, None):
         raise DpdistError("--classes and --protect are about answers to tasks: give --tasks as well")
+    if numbers is not None and None in (low, high):
+        raise DpdistError(
+            f"{'--low' if low is None else '--high'} is missing: --numbers needs the public range of the numbers, such "
+            "as --low 0 --high 120; what lies outside is moved to its ends"
+        )
     size = len(labels) or n_categories
     if tasks is not None:
         protocol = _answers(tasks, classes or 2, protect or "answer", method, epsilon, delta)
@@ -144,7 +152,20 @@ def command(
         protocol = _frequencies(size, method, epsilon)
     else:
         protocol = _mean(numbers, low, high, vector, radius, method, epsilon, delta)
-    deliver(Survey(protocol, round_, labels).to_json(), output)
+    _write(Survey(protocol, round_, labels), output)
+
+
+def _write(survey: Survey, output: str | None) -> None:
+    """Print or write a question; one that may be in the field is not replaced by another."""
+    text = survey.to_json()
+    if output is not None and os.path.isfile(place := os.path.expanduser(output)):
+        if Path(place).read_text(encoding="utf-8", errors="replace").strip() != text.strip():
+            raise DpdistError(
+                f"{output} is there already, and is not this question: where users have it, reports to it would not be "
+                "counted any more. Name a new file, or delete it"
+            )
+        return
+    deliver(text, output)
 
 
 def _of_job(

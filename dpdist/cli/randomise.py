@@ -69,6 +69,9 @@ def command(
     _write(encode(survey, reports), output, raw)
 
 
+_TABLES = (".csv", ".tsv", ".parquet", ".zarr", ".xlsx", ".npy", ".npz")
+
+
 def _records(survey: Survey, value: str | None, record: str | None, input_: str | None) -> list[Any]:
     if value is not None:
         if value in (survey.labels or getattr(survey.protocol.statistic, "labels", ())):
@@ -78,6 +81,11 @@ def _records(survey: Survey, value: str | None, record: str | None, input_: str 
     if record is not None:
         return [_parsed(record)]
     assert input_ is not None
+    if input_.endswith(_TABLES):  # by its name: an error for what stands in it would tell of an answer
+        raise DataError(
+            f"{input_} is a table by its name, and --input takes one JSON value per line: the answer of a user, such "
+            'as "yes", 42 or [1, 0, 1]. Write those first'
+        )
     text = sys.stdin.read() if input_ == "-" else Path(input_).read_text(encoding="utf-8", errors="replace")
     lines = text.splitlines()
     if not lines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -59,6 +60,7 @@ class Dataset:
         location: str,
         anonymous: bool = False,
         stored: Stored | None = None,
+        stream: tuple[int, int] | None = None,
     ) -> None:
         self._sources = dict(sources)
         for source in self._sources.values():
@@ -67,6 +69,7 @@ class Dataset:
         self._location = location
         self._anonymous = anonymous
         self._stored = stored
+        self._first, self._n_rows = stream or (0, schema.n_rows)
 
     @classmethod
     def open(
@@ -228,8 +231,11 @@ class Dataset:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows; not for showing where they are not `dpdist.data.units.Units.counted`."""
-        return self._schema.n_rows
+        """Number of rows; not for showing where they are not `dpdist.data.units.Units.counted`.
+
+        Of a `stretch` that of the whole stream.
+        """
+        return self._n_rows
 
     @property
     def arrays(self) -> dict[str, ArraySpec]:
@@ -254,7 +260,7 @@ class Dataset:
     @property
     def nbytes(self) -> int:
         """Decoded size of all arrays."""
-        return self.n_rows * self._row_bytes
+        return self._schema.n_rows * self._row_bytes
 
     @property
     def _row_bytes(self) -> int:
@@ -268,10 +274,12 @@ class Dataset:
         tiny neighbours are joined to about 16 MiB and shards above 128 MiB are cut at their inner chunks.
         """
         if self._schema.partition_rows is not None:
-            edges = regular_boundaries(self.n_rows, self._schema.partition_rows)
-            return list(itertools.pairwise(edges))
-        widest = max(self._sources.values(), key=lambda source: source.spec.row_bytes)
-        return merge_boundaries(widest.boundaries(), widest.spec.row_bytes)
+            edges = regular_boundaries(self._schema.n_rows, self._schema.partition_rows)
+            found = list(itertools.pairwise(edges))
+        else:
+            widest = max(self._sources.values(), key=lambda source: source.spec.row_bytes)
+            found = merge_boundaries(widest.boundaries(), widest.spec.row_bytes)
+        return [(self._first + start, self._first + stop) for start, stop in found]
 
     @property
     def partition_bytes(self) -> int:
@@ -310,7 +318,32 @@ class Dataset:
     def select(self, **names: str) -> Dataset:
         """View with the arrays renamed, ``select(X="features", y="label")``: the same rows, id and account."""
         sources = {new: self.source(old) for new, old in names.items()}
-        return Dataset(sources, self._schema.select(names), self._location, self._anonymous, self._stored)
+        stream = self._first, self._n_rows
+        return Dataset(sources, self._schema.select(names), self._location, self._anonymous, self._stored, stream)
+
+    def stretch(self, first: int, n_rows: int) -> Dataset:
+        """View of these rows as those from number ``first`` on of a stream of ``n_rows``: no others can be read.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> piece = Dataset.from_arrays(X=np.arange(6.0).reshape(3, 2), dataset_id="clicks").stretch(10, 100)
+        >>> piece.n_rows, piece.partitions, piece.read(11, 12)["X"].tolist()
+        (100, [(10, 13)], [[2.0, 3.0]])
+        """
+        sources = {name: copy.copy(source) for name, source in self._sources.items()}
+        for source in sources.values():
+            source.first = first
+        return Dataset(sources, self._schema, self._location, self._anonymous, self._stored, (first, n_rows))
+
+    def need(self, start: int, stop: int) -> None:
+        """Refuse to go on without rows that are asked: of a stream, of which this is a `stretch`."""
+        first, last = self._first, self._first + self._schema.n_rows
+        if not first <= start < stop <= last:
+            raise DataError(
+                f"the next release reads the rows {start} to {stop} of the stream, and those from {first} to {last} "
+                f"are here: pass the rows from number {start} on, with first={start}. Nothing was charged for that"
+            )
 
     def split(self, n_folds: int, neighbours: Neighbours = Neighbours.REPLACE_ONE) -> list[Fold]:
         """Cut the row positions into ``n_folds`` disjoint ranges for parallel composition; see `Fold`.

@@ -59,6 +59,8 @@ class Source(ABC):
     spec: ArraySpec
     remote = False
     counted = True
+    first = 0
+    """The number of its first row: of a stretch of a longer stream, see `Dataset.stretch`."""
 
     @abstractmethod
     def _read(self, start: int, stop: int) -> np.ndarray:
@@ -81,21 +83,22 @@ class Source(ABC):
         return self._guarded(self._verify, start, stop)
 
     def as_stored(self, start: int, stop: int, empty: Empty, seen: Seen) -> tuple[np.ndarray, int] | None:
-        """Rows ``start:stop`` as they stand on the disk, unchecked, and the number that ``seen`` gives them.
+        """Rows as they stand on the disk, unchecked, and the number that ``seen`` gives them; counted from its first.
 
         For whoever has verified them and compares them with what they were. None where only `read` can have them.
         """
         return None
 
     def _guarded(self, reader: Callable[[int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
-        if not 0 <= start < stop <= self.spec.n_rows:
+        first, last = self.first, self.first + self.spec.n_rows
+        if not first <= start < stop <= last:
             raise DataError(
-                f"rows {start}:{stop} of array {self.name!r} do not exist; expected 0 <= start < stop <= "
-                f"{self.spec.n_rows if self.counted else 'the number of rows, which is private'}"
+                f"rows {start}:{stop} of array {self.name!r} do not exist; expected {first} <= start < stop <= "
+                f"{last if self.counted else 'the number of rows, which is private'}"
             )
         rows = self.location(start, stop)
         try:
-            block = np.asarray(from_store(lambda: reader(start, stop), f"{rows} cannot be read"))
+            block = np.asarray(from_store(lambda: reader(start - first, stop - first), f"{rows} cannot be read"))
         except DataError:
             raise
         except Exception as error:
@@ -315,6 +318,6 @@ def verify_rows(source: Source, start: int, stop: int) -> None:
 
 
 def _pieces(source: Source, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    for first, last in itertools.pairwise(source.boundaries()):
+    for first, last in itertools.pairwise(source.first + edge for edge in source.boundaries()):
         if last > start and first < stop:
             yield first, last

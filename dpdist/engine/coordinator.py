@@ -20,6 +20,7 @@ and what is refused because something of it was lost: `dpdist.privacy.ledger.pai
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import os
@@ -181,6 +182,8 @@ class Coordinator:
         self._protects = protects
         self._run_key = None if random_state is None else run_key_from_seed(random_state)
         self._plan: Plan | None = None
+        self._digest = ""
+        self._last: tuple[Item, Query, float, str] | None = None
         self._used: Counter[str] = Counter()
         self._workers: Workers | None = None
         self._ranges: Sequence[tuple[int, int]] = ()
@@ -228,7 +231,8 @@ class Coordinator:
         plan = calibrate(items, self.budget, self.neighbours, self._protects)
         for name, query in (queries or {}).items():
             self._sensitivity(plan[name], query)
-        self._paid.open(self._digest(plan), self._charge_of(plan), About(self.dataset.schema.unit, plan.protects))
+        digest = self._digest_of(plan)
+        self._paid.open(digest, self._charge_of(plan), About(self.dataset.schema.unit, plan.protects))
         if not self._named and self._ledger.has_unnamed():
             warnings.warn(
                 f"{self._ledger.path} has charges for arrays without a name, and these have none either: each run has "
@@ -238,8 +242,8 @@ class Coordinator:
                 UserWarning,
                 stacklevel=2,
             )
-        self._plan = plan
-        progress.tell(progress.Planned(self.run_id, self.dataset.id, plan, self.n_rows))
+        self._plan, self._digest = plan, digest
+        progress.tell(progress.Planned(self.run_id, self.dataset.id, plan, self.n_rows, self._paid.goes_on))
         return plan
 
     @property
@@ -268,12 +272,13 @@ class Coordinator:
         rows : Fold, optional
             The fold to ask; must be the one that the plan charged. Default: all rows.
         """
-        sensitivity = self._sensitivity(item, query)
+        sensitivity, name = self._known(item, query)
         index = self._take(item, query, rows)
-        release_id = self._release_id(index, query, item)
+        release_id = self._release_id(index, name, item)
         value = self._paid.value(release_id)
         replayed = value is not None
         if value is None:
+            self.dataset.need(*self._asked(query, rows))
             self._begin(self._foreseen(query, item, state, rows))
             self._record(release_id, index, item, sensitivity)
             value = self._paid.commit(release_id, self._draw(query, item, state, rows, sensitivity, index))
@@ -289,11 +294,11 @@ class Coordinator:
         """Where noise meets data: the one function that sees an un-noised sum."""
         assert self._workers is not None
         workers, batch = self._workers, self._batch(query, item, index)
-        start, stop = self._asked(query, rows)
         early, self._early = self._early, None
 
-        def ask(state: Any) -> NDArray[Any]:
+        def ask(query: Query, state: Any) -> NDArray[Any]:
             total: NDArray[Any] | None = None
+            start, stop = self._asked(query, rows)
             # rounds of reports can be long, and how many rows there are is public: they are asked in pieces
             pieces = [(start, stop)] if query.reported is None else pieces_of(self._ranges, start, stop)
             for first, last in pieces:
@@ -308,10 +313,23 @@ class Coordinator:
             return total
 
         bits = SystemBits() if self._run_key is None else StreamBits(self._stream("noise", query, item, index))
-        statistic, grid = query.statistic(query.explore(ask, state, item.mechanism, bits))
-        self._paid.check()
-        private = item.mechanism.release(statistic, sensitivity / grid, bits)
-        return np.asarray(private).astype(np.float64) * (grid if item.mechanism.in_units else 1.0)
+        links, drawn = query.links(state), list[NDArray[np.float64]]()
+        link, point = next(links)
+        while True:
+            if link is not query and self._sensitivity(item, link) != sensitivity:
+                raise BudgetError(f"what {type(query).__name__} draws together has to be equally sensitive")
+            statistic, grid = link.statistic(link.explore(functools.partial(ask, link), point, item.mechanism, bits))
+            self._paid.check()
+            private = item.mechanism.release(statistic, sensitivity / grid, bits)
+            drawn.append(np.asarray(private).astype(np.float64) * (grid if item.mechanism.in_units else 1.0))
+            if len(drawn) == query.together:
+                return np.concatenate(drawn) if query.together > 1 else drawn[0]
+            link, point = links.send(drawn[-1])
+
+    def was_released(self, query: Query, item: Item) -> bool:
+        """Whether the next release is one of an earlier life of this run: then its rows are not read."""
+        _, name = self._known(item, query)
+        return self._paid.value(self._release_id(sum(self._used.values()), name, item)) is not None
 
     def drawn(self, name: str, n: int) -> int:
         """A public number from 0 to ``n - 1``, each as likely, that has nothing to do with the rows.
@@ -319,9 +337,9 @@ class Coordinator:
         It follows from the name of the run (random, unless it was given) and from what was planned, so that a run which
         is taken up again finds it again; in a simulation from the seed.
         """
-        digest = self._digest(self._planned())
-        key = self._run_key or hashlib.sha256(repr((self.run_id, self.dataset.id, digest)).encode()).digest()
-        stream = Stream(key, "drawn", name=name, n=n, plan=self._planned().digest())
+        plan = self._planned()
+        key = self._run_key or hashlib.sha256(repr((self.run_id, self.dataset.id, self._digest)).encode()).digest()
+        stream = Stream(key, "drawn", name=name, n=n, plan=plan.digest())
         return int(stream.generator(0).integers(n))
 
     def _asked(self, query: Query, rows: Fold | None) -> tuple[int, int]:
@@ -355,7 +373,7 @@ class Coordinator:
             partitions = cut(partitions, self._align, workers.n_threads)
         self._ranges = partitions
         n_shards = max(1, min(workers.n_threads, len(partitions)))
-        kept = self.dataset.n_rows * kept_row_bytes(self._arrays, self.dataset.arrays)
+        kept = sum(stop - start for start, stop in partitions) * kept_row_bytes(self._arrays, self.dataset.arrays)
         resident = stay(kept, self.dataset.nbytes if self.dataset.in_memory else 0, workers.memory)
         plans = []
         for i in range(n_shards):
@@ -404,12 +422,18 @@ class Coordinator:
             f"{cost.kind} {cost.parameter:.6g}",
         )
 
-    def _release_id(self, index: int, query: Query, item: Item) -> str:
-        """Names a release by public numbers only; a query with other parameters is another release."""
-        what = (self.run_id, self.dataset.id, self._digest(self._planned()), index, item.name, item.fold, query)
-        return hashlib.sha256(text(what).encode()).hexdigest()
+    def _known(self, item: Item, query: Query) -> tuple[float, str]:
+        """Sensitivity and name of a query, found once where one is asked in many rounds."""
+        if self._last is None or self._last[0] is not item or self._last[1] is not query:
+            self._last = item, query, self._sensitivity(item, query), text(query)
+        return self._last[2:]
 
-    def _digest(self, plan: Plan) -> str:
+    def _release_id(self, index: int, query: str, item: Item) -> str:
+        """Names a release by public numbers only; a query with other parameters is another release."""
+        what = (self.run_id, self.dataset.id, self._digest, index, item.name, item.fold)
+        return hashlib.sha256(f"{text(what)[:-1]}, {query})".encode()).hexdigest()
+
+    def _digest_of(self, plan: Plan) -> str:
         """Names the plan, the computation and the rows: what a resumed run must have in common with its first life."""
         what = (plan.digest(), self.simulation, self._computation)
         return edition_of(hashlib.sha256(repr(what).encode()).hexdigest(), self.dataset.schema.edition)

@@ -88,7 +88,7 @@ class DatasetMemory:
         Of several runs that write it at once the last one may know less than the others: so each looks afterwards
         whether more was charged, and writes again.
         """
-        if self._told or self._ledger.limit(self._account) is None or self._ledger.path == MEMORY:
+        if self._told or self._ledger.path == MEMORY or self._ledger.limit(self._account) is None:
             return
         self._told = True
         known = self.remembered(head.ledger)

@@ -16,7 +16,7 @@ from dpdist.privacy.accounting.plan import Plan
 
 @dataclass(frozen=True)
 class Planned:
-    """The plan is made, and the ledger could pay for it; nothing is read or charged yet.
+    """The plan is made, and the ledger could pay for it; nothing is read yet.
 
     Attributes
     ----------
@@ -24,12 +24,15 @@ class Planned:
     plan : Plan
     n_rows : int or None
         None where the number of rows is private.
+    goes_on : bool
+        Whether the run was charged before and goes on; else nothing is charged yet.
     """
 
     run_id: str
     dataset_id: str
     plan: Plan
     n_rows: int | None
+    goes_on: bool = False
 
 
 @dataclass(frozen=True)

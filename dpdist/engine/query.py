@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import abc
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -71,6 +71,8 @@ class Query(abc.ABC):
         Where rows pay unequally for the releases of a stream, of which this query is number ``turn``: a row moves it
         by its sensitivity over the number of blocks of `StreamPath.past`, if it is in one of them.
     turn : int
+    together : int
+        How many values are drawn one after another and written down as one release, see `links`; public.
     smoothness : float or None
         For mechanisms whose noise follows the data (`dpdist.privacy.mechanisms.smooth_sensitivity`): `statistic` has a
         second row, a bound of the local sensitivity whose logarithm moves by at most this much between neighbours.
@@ -131,6 +133,18 @@ class Query(abc.ABC):
     @property
     def turn(self) -> int:
         return 0
+
+    @property
+    def together(self) -> int:
+        return 1
+
+    def links(self, state: Any) -> Generator[tuple[Query, Any], NDArray[np.float64], None]:
+        """What is drawn: itself; or `together` queries of its sensitivity, at states made of the values before them.
+
+        Each is yielded with its state, and its private value is sent back. Nobody else sees one before all are written
+        down.
+        """
+        yield self, state
 
     def check_rows(self, n_rows: int | None) -> None:  # noqa: B027 - most queries take any number
         """Refuse a dataset with another number of rows than was planned for; asked before anything is charged.

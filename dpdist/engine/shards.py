@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpdist.data import ArraySpec
 from dpdist.data.plain_chunks import Buffers
-from dpdist.data.sources import Source
+from dpdist.data.sources import NumpySource, Source
 from dpdist.engine.query import Block, Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.unchanged import Unchanged
@@ -122,9 +122,9 @@ class Shard:
 
     def __post_init__(self) -> None:
         longest = max((stop - start for start, stop in self.plan.ranges), default=0)
-        stored = [column[0] for column in self.sources.values() if not isinstance(column[0], np.ndarray)]
+        stored = [column[0] for column in self.sources.values() if not isinstance(column[0], np.ndarray | NumpySource)]
         row_bytes = sum(source.spec.row_bytes for source in stored)
-        self.n_ahead = ahead(longest * row_bytes, any(source.remote for source in stored))
+        self.n_ahead = ahead(longest * row_bytes, any(source.remote for source in stored)) if stored else 0
 
     def blocks_in(self, start: int, stop: int) -> Iterator[tuple[int, Block]]:
         """The blocks that hold some of the rows ``start:stop``, each with the number of its first row."""
@@ -158,7 +158,11 @@ class Shard:
         return total
 
     def _stream(self, numbers: Sequence[int], how: Literal["read", "verify"]) -> Iterator[tuple[int, Block]]:
-        """These ranges in turn; the next ones are read while the caller computes with one."""
+        """These ranges in turn; the next ones are read while the caller computes with one, unless all are in memory."""
+        if not self.n_ahead:
+            for i in numbers:
+                yield self.plan.ranges[i][0], self._block(i, how)
+            return
         asked: deque[tuple[int, Future[Block]]] = deque()
         with ThreadPoolExecutor(self.n_ahead) as readers:
             for i in numbers:
@@ -185,8 +189,8 @@ class Shard:
         """Rows of a source; those of a stream are compared with what they were."""
         if self.plan.resident:
             return source.verify(start, stop)
-        place = source.location(start, stop)
-        if how == "read" and (stored := source.as_stored(start, stop, self.buffers.empty, self.unchanged.number)):
+        place, here = source.location(start, stop), (start - source.first, stop - source.first)
+        if how == "read" and (stored := source.as_stored(*here, self.buffers.empty, self.unchanged.number)):
             rows, number = stored
             try:
                 self.unchanged.compare(name, start, stop, number, place)

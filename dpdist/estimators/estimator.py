@@ -14,19 +14,22 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from sklearn.base import clone
 
-from dpdist.data import ROWS, ArraySpec, Dataset, Units
+from dpdist.data import ROWS, ArraySpec, Dataset, Schema, Units
 from dpdist.engine.checks import check_asked, check_numbers, check_plannable
 from dpdist.engine.coordinator import Coordinator
 from dpdist.engine.shards import Prepare, kept_row_bytes
 from dpdist.errors import BudgetError, DataError, MissingBound, warn_caller
 from dpdist.estimators.answer_kinds import Answer
+from dpdist.estimators.bootstrap import Bootstrapped, bootstrapped
 from dpdist.estimators.choices import ChoosesObjects
 from dpdist.estimators.computation import computation_of
+from dpdist.estimators.fitted_law import FittedLaw
 from dpdist.estimators.inference import Inference, Inferred
 from dpdist.estimators.inputs import as_dataset, check_public_columns
-from dpdist.estimators.original_units import OriginalUnits, original_units
+from dpdist.estimators.original_units import OriginalMeans, OriginalUnits, original_units
 from dpdist.estimators.outlook import Outlook, outlook, outlook_of_range, somebody_asks
 from dpdist.estimators.parameters import check_count
 from dpdist.estimators.predicting import BlockByBlock
@@ -148,9 +151,34 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
             return labelled_rows(n_rows, n_features, self._extreme_labels())
         return opposite_rows(n_rows, n_features)
 
-    def original_units(self) -> OriginalUnits:
-        """The coefficients of a linear model in the units of the table, with intervals: of one that was ingested."""
+    def original_units(self) -> OriginalUnits | OriginalMeans:
+        """Coefficients of a linear model, or means, in the units of the table that was ingested, with intervals."""
         return original_units(self)
+
+    def bootstrap(self, n_fits: int = 100, public_X: Any = None, random_state: int = 0) -> Bootstrapped:
+        """How sure a fit is where there is no formula: by fits to rows of the law that it found, at no further cost.
+
+        Parameters
+        ----------
+        n_fits : int, default 100
+            Two to five times as many fits are made, each of as many rows as there were and with noise of the same size.
+        public_X : array_like, optional
+            Public rows, for models that say how labels follow from features and not how features vary.
+        random_state : int, default 0
+            Of rows and noise: both are made up.
+
+        Returns
+        -------
+        Bootstrapped
+            With ``standard_errors_``, ``confidence_intervals()``, ``summary()`` and ``wald_test()``, and ``estimate_``,
+            the parameters without the bias of the method (`dpdist.estimators.bootstrap`).
+
+        Raises
+        ------
+        NoIntervals
+            Where the fitted model is no law of rows, or the method moves its answer by more than can be undone.
+        """
+        return bootstrapped(self, n_fits, public_X, random_state)
 
     # -- what a family of methods says of itself --------------------------------------------------------------------
 
@@ -188,6 +216,10 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
         ``known`` is what the method says of its solution, `dpdist.solvers.standard_errors.Uncertainty`.
         """
         raise NotImplementedError
+
+    def _fitted_law(self) -> FittedLaw | str:
+        """The law of rows that was fitted, or why there is none to draw from."""
+        return f"{type(self).__name__} does not say how rows come about, so that there are none to draw and fit again"
 
     def _nameless(self, method: Method) -> str:
         """What of the method has no lasting name, so that the fit cannot be resumed; empty if there is nothing."""
@@ -246,7 +278,7 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
     def _fit(self, X: Any, y: Any, **beside: Any) -> Self:
         self._check_parameters()
         dataset = self._dataset(X, y)
-        self.check_missing(dataset.schema.missing)
+        self.check_declared(dataset.schema)
         columns = dataset.schema.columns.get("X", ())
         check_public_columns(beside.get("public_X"), getattr(self, "feature_names_in_", columns))
         arrays = self._prepare(dataset.arrays)
@@ -271,6 +303,7 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
     def _finish(self, method: Method, fitted: Mapping[str, Any]) -> None:
         """Keep what was fitted, and what is known of its error."""
         self._store(method, {name: value for name, value in fitted.items() if name != "uncertainty"})
+        self._rows_fitted = method.public.n_rows, method.public.units.max_rows
         known = fitted.get("uncertainty", method.no_intervals)
         self._inferred = known if isinstance(known, str) else self._parameters(method, known)
 
@@ -331,8 +364,16 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
         refuse_unread(self, public, method, read)
         return method
 
-    def check_missing(self, columns: Sequence[str]) -> None:
-        """Refuse a dataset that declares empty cells in these columns, where they would make null rows."""
+    def check_declared(self, schema: Schema) -> None:
+        """Refuse a dataset that itself declares what would make null rows: empty cells, labels of other names."""
+        if self.labelled and schema.encoding is not None and np.iterable(classes := getattr(self, "classes", None)):
+            levels = schema.encoding.spec.label_levels
+            if levels and (unknown := [label for label in classes if label not in levels]):
+                raise DataError(
+                    f"classes has {', '.join(map(repr, unknown))}, which no row can have: the dataset declares that "
+                    f"{schema.encoding.label!r} is {', '.join(map(repr, levels))}. Write classes as they were declared"
+                )
+        columns = schema.missing
         if columns and not self.empty_cells:
             shown = ", ".join(map(repr, columns[:SHOWN_COLUMNS])) + (", ..." if len(columns) > SHOWN_COLUMNS else "")
             raise DataError(

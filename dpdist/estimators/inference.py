@@ -366,14 +366,14 @@ def linear_parameters(
         Their names, where there are several solutions.
     basis : str
     """
-    invalid = next((each.invalid for each in uncertainties if each.invalid), "")
-    if invalid:
-        return f"no interval is valid here: {invalid}"
+    names = [*features, *(["intercept"] if intercept is not None else [])]
+    if (invalid := next((each for each in uncertainties if each.invalid), None)) is not None:
+        weakest = ", ".join(repr(names[i]) for i in invalid.weakest if i < len(names))
+        return f"no interval is valid here: {invalid.invalid}" + (f". Above all: {weakest}" if weakest else "")
     solutions = np.atleast_2d(coef)
     n, d = solutions.shape
     joined = solutions if intercept is None else np.column_stack([solutions, intercept])
     size = joined.shape[1]
-    names = [*features, *(["intercept"] if intercept is not None else [])]
     covariance = np.zeros((n * size, n * size))
     for i, each in enumerate(uncertainties):
         covariance[i * size : (i + 1) * size, i * size : (i + 1) * size] = each.covariance

@@ -120,9 +120,14 @@ def _feature_array(X: Any) -> Any:
     """``X`` itself if its dtype and dimensions will do; an array of it if it has no dtype."""
     refuse_sparse(X, "X")
     X = _with_dtype(X, "X")
+    if hasattr(X, "name") and hasattr(X, "to_frame"):  # a series, of pandas or Dask
+        raise DataError(
+            f"X is one column ({X.name!r}), and rows have features (2 dimensions): pass a frame of those columns that "
+            f"are features, as in frame[[{X.name!r}]]"
+        )
     if _is_dask(X) and not hasattr(X, "dtypes"):
         return X
-    dtypes = list(X.dtypes) if hasattr(X, "dtypes") else [X.dtype]
+    dtypes = list(X.dtypes) if hasattr(X, "columns") else [X.dtype]
     for dtype in dtypes:
         kind = getattr(dtype, "kind", "O")
         if kind == "c":
@@ -151,7 +156,7 @@ def _label_array(y: Any, classes: Sequence[Any] | None = None) -> Any:
     refuse_sparse(y, "y")
     y = _with_dtype(y, "y")
     if _is_dask(y):
-        return _dask_labels(y, classes)
+        return dask_labels(y, classes)
     if hasattr(y, "iloc") and y.ndim == 2 and len(y.columns) == 1:  # a frame of one column
         y = y.iloc[:, 0]
     dtype = getattr(y, "dtype", None)
@@ -215,7 +220,7 @@ def declared_labels(labels: NDArray[Any], classes: Sequence[Any]) -> NDArray[Any
     return np.array(found, dtype=np.float64)
 
 
-def _dask_labels(y: Any, classes: Sequence[Any] | None) -> Any:
+def dask_labels(y: Any, classes: Sequence[Any] | None) -> Any:
     """A Dask array of labels, of a Dask array, series or frame of one column; computed where the rows are read."""
     if hasattr(y, "to_dask_array"):
         if y.ndim == 2 and len(y.columns) == 1:

@@ -1,8 +1,8 @@
-"""Coefficients of a linear model in the units of the table: dollars per year, not 1 per half of a declared range.
+"""Coefficients and means in the units of the table: dollars per year, not 1 per half of a declared range.
 
 An ingestion maps a column v with a range to ``x = a v + c`` and a label t to ``y = s t + r``, all public. A model
 ``y = <w, x> + b`` then says ``t = <w a / s, v> + (b + <w, c> - r) / s``: a linear map of what was released, so that
-covariance and intervals follow, and nothing is charged.
+covariance and intervals follow, and nothing is charged. The mean of a column is ``(m - c) / a``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,43 @@ from dpdist.html import number
 Vector = NDArray[np.float64]
 
 
-class OriginalUnits(Inference):
+class _InUnits(Inference):
+    """Estimates in the units of the table, which show themselves as a summary where there are intervals."""
+
+    label: str | None = None
+    _of: str
+    _inferred: Inferred | str
+
+    def _known(self) -> Inferred:
+        if isinstance(self._inferred, str):
+            raise NoIntervals(self._inferred)
+        return self._inferred
+
+    def _title(self) -> str:
+        return f"{self._of}, in the units of the table" + (f" ({self.label})" if self.label else "")
+
+    def _rows(self) -> tuple[list[str], Vector]:
+        """Names of what is told of every class, and the values, one row for each class."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        try:
+            return str(self.summary())
+        except NoIntervals as reason:
+            names, values = self._rows()
+            shown = [
+                f"  {name}: {', '.join(number(v) for v in value)}" for name, value in zip(names, values.T, strict=True)
+            ]
+            return "\n".join([self._title(), *shown, f"no intervals: {reason}"])
+
+    def _repr_html_(self) -> str:
+        try:
+            return self.summary()._repr_html_()
+        except NoIntervals:
+            return f"<pre>{self!r}</pre>"
+
+
+class OriginalUnits(_InUnits):
     """What a linear model says in the units of the table that it was fitted to.
 
     It has ``summary()``, ``confidence_intervals()``, ``standard_errors_`` and ``wald_test()`` of the model, in these
@@ -94,39 +130,53 @@ class OriginalUnits(Inference):
             main=(np.arange(n)[:, None] * (d + 1) + np.arange(d)).reshape(np.shape(self.coef_)),
         )
 
-    def _known(self) -> Inferred:
-        if isinstance(self._inferred, str):
-            raise NoIntervals(self._inferred)
-        return self._inferred
-
-    def _title(self) -> str:
-        return f"{self._of}, in the units of the table" + (f" ({self.label})" if self.label else "")
-
-    def __repr__(self) -> str:
-        try:
-            return str(self.summary())
-        except NoIntervals as reason:
-            shown = [
-                f"  {name}: {', '.join(number(v) for v in np.atleast_1d(value))}"
-                for name, value in zip(
-                    [*self.feature_names_in_, "intercept"],
-                    [*np.atleast_2d(self.coef_).T, np.atleast_1d(self.intercept_)],
-                    strict=True,
-                )
-            ]
-            return "\n".join([self._title(), *shown, f"no intervals: {reason}"])
-
-    def _repr_html_(self) -> str:
-        try:
-            return self.summary()._repr_html_()
-        except NoIntervals:
-            return f"<pre>{self!r}</pre>"
+    def _rows(self) -> tuple[list[str], Vector]:
+        values = np.column_stack([np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)])
+        return [*map(str, self.feature_names_in_), "intercept"], values
 
 
-def original_units(model: Any) -> OriginalUnits:
-    """The coefficients of a fitted linear model in the units of the table.
+class OriginalMeans(_InUnits):
+    """Means of columns in the units of the table that they are means of: years, and shares of the levels.
 
-    One without an intercept has 0 there.
+    Of a column whose empty cells have a column of their own, these cells count as the middle of the range.
+
+    Attributes
+    ----------
+    mean_ : array of shape (n_columns,)
+    feature_names_in_ : array of str
+
+    Examples
+    --------
+    >>> from dpdist.data.ingestion_spec import IngestionSpec
+    >>> spec = IngestionSpec(features=("age", "town"), ranges={"age": (0.0, 100.0)}, levels={"town": ("A", "B")})
+    >>> found = OriginalMeans("Mean", np.array([-0.2, 0.3, 0.7]), Encoding(spec), "not asked for")
+    >>> dict(zip(found.feature_names_in_.tolist(), found.mean_.tolist()))
+    {'age': 40.0, 'town=A': 0.3, 'town=B': 0.7}
+    """
+
+    def __init__(self, title: str, mean: Any, encoding: Encoding, inferred: Inferred | str) -> None:
+        scale, shift = encoding.to_original
+        self.mean_: Vector = (np.asarray(mean, dtype=np.float64) - shift) / scale
+        self.feature_names_in_ = np.array(encoding.names, dtype=object)
+        self._of = title
+        self._inferred = inferred
+        if not isinstance(inferred, str):
+            squared = np.square(scale) if inferred.covariance.ndim == 1 else np.outer(scale, scale)
+            self._inferred = replace(
+                inferred,
+                values=(inferred.values - shift) / scale,
+                covariance=inferred.covariance / squared,
+                noise=inferred.noise / np.square(scale),
+            )
+
+    def _rows(self) -> tuple[list[str], Vector]:
+        return [*map(str, self.feature_names_in_)], self.mean_[None, :]
+
+
+def original_units(model: Any) -> OriginalUnits | OriginalMeans:
+    """The coefficients of a fitted linear model, or the means of columns, in the units of the table.
+
+    A model without an intercept has 0 there.
 
     Raises
     ------
@@ -134,30 +184,31 @@ def original_units(model: Any) -> OriginalUnits:
         Of a model that was not fitted to a table with ranges, or has no coefficients, or only up to their sign.
     """
     encoding, coef = model._encoding, getattr(model, "coef_", None)
+    inferred = getattr(model, "_inferred", "of a model that was loaded, intervals are in its record")
+    title = type(model).__name__
+    if encoding is not None and Answer.MEANS in model.answers and np.shape(model.mean_) == (len(encoding.names),):
+        return OriginalMeans(title, model.mean_, encoding, inferred)
     linear = hasattr(model, "intercept_") or {Answer.COEFFICIENTS, Answer.RANKING, Answer.UP_TO_SIGN} & {*model.answers}
     if encoding is None or coef is None or not linear or np.shape(coef)[-1:] != (len(encoding.names),):
         raise DataError(
-            "only a linear model of a dataset that 'dpdist ingest' made of a table knows the units of its columns: "
-            "coefficients of rows that were passed as arrays are in the units of the arrays"
+            "only a linear model, or a mean, of a dataset that 'dpdist ingest' made of a table knows the units of its "
+            "columns: coefficients and means of rows that were passed as arrays are in the units of the arrays"
         )
     if Answer.UP_TO_SIGN in model.answers:
         raise DataError(
             f"{type(model).__name__} knows its coefficients up to their sign only, so that in the units of the table "
             "there would be two lines: coef_ has them in the units of the dataset"
         )
-    inferred = getattr(model, "_inferred", "of a model that was loaded, intervals are in its record")
-    title = type(model).__name__
     return OriginalUnits(title, coef, getattr(model, "intercept_", 0.0), encoding, inferred, predicts_numbers(model))
 
 
 def original_record(model: Any, level: float = LEVEL) -> dict[str, Any] | None:
-    """Coefficients in the units of the table for a report, as plain JSON; None where there are no such units."""
+    """Coefficients, or means, in the units of the table for a report, as plain JSON; None where there are none."""
     try:
         found = original_units(model)
     except DataError:
         return None
-    names = [*map(str, found.feature_names_in_), "intercept"]
-    coefs = np.column_stack([np.atleast_2d(found.coef_), np.atleast_1d(found.intercept_)])
+    names, coefs = found._rows()
     record: dict[str, Any] = {"label": found.label, "names": names, "coefficients": coefs.tolist()}
     try:
         known: Summary = found.summary(level)

@@ -133,6 +133,7 @@ def _model(record: Mapping[str, Any], state: Any, arrays: Any, kept: Any, where:
         )
     model._inferred = inferred
     dataset = record["dataset"]
+    model._rows_fitted = int(dataset["n_rows"] or model.n_public), int(dataset["max_rows_per_unit"] or 1)
     model._feature_columns = tuple(dataset["columns"].get("X", ()))
     model._encoding = Encoding.from_attributes(dataset["encoding"]) if dataset.get("encoding") else None
     model.plan_ = RecordedPlan(record["plan"]["accountant"], record["plan"]["items"])

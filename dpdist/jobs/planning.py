@@ -84,10 +84,10 @@ def _shown(job: Job, size: Size, plan: Plan) -> Size:
 
 def checked(job: Job, size: Size) -> tuple[Any, Plan]:
     """The estimator of a job and its plan; an error names the key and the line that are wrong."""
-    if size.schema is not None and size.schema.missing:
-        make_estimator(job).check_missing(size.schema.missing)
     with locating(job):
         model = make_estimator(job)
+        if size.schema is not None:
+            model.check_declared(size.schema)
         plan = model.plan(size.n_rows, size.n_features, **_of_units(size))
     for item in plan.items:
         check_plannable(item, size.units, plan.neighbours)
@@ -135,7 +135,7 @@ def account(job: Job, size: Size, plan: Plan) -> dict[str, Any]:
             limit, before = on_file.limit, on_file.total
             try:
                 if size.ledger is not None:
-                    ledger.check_remembered(size.ledger, f"the dataset {inputs.source(job)}")
+                    ledger.check_remembered(size.ledger, f"the dataset {inputs.source(job)}", size.account)
                 charge = ledger.can_afford(size.account, charge, About(size.units.name, plan.protects))
             except (BudgetExceeded, Forgotten) as error:
                 refusal = str(error)

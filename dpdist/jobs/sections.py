@@ -122,7 +122,8 @@ class Sections:
             return self.add(
                 "method",
                 _location(self.root, "method"),
-                f"missing; write method: NAME. There are: {', '.join(METHODS)}",
+                "missing; write method: auto and an estimator, such as estimator: LogisticRegression, or method: NAME. "
+                f"There are: {', '.join(METHODS)}",
             )
         if name == AUTO:
             return self._automatic(entry)

@@ -149,17 +149,25 @@ def _add_block(rows, X, y, n, ahead, terms):  # type: ignore[no-untyped-def]
 
 @inlined_kernel
 def _step(rows, start, n, ahead, terms, result):  # type: ignore[no-untyped-def]
-    if terms.feature_bound < np.inf:
-        _clamp_rows(rows.X, rows.y, rows.places, n, terms.feature_bound, terms.clamped, terms.labels)
-        _add_block(rows, terms.clamped, terms.labels, n, 0, terms)
-    else:
-        _add_block(rows, rows.X, rows.y, n, ahead, terms)
+    _add_block(rows, rows.X, rows.y, n, ahead, terms)
 
 
 @kernel
 def _fused(rows, terms, result):  # type: ignore[no-untyped-def]
     """All blocks of rows."""
     each_block(rows, _step, terms, flush, FLUSH_ROWS, result)
+
+
+@inlined_kernel
+def _clamped_step(rows, start, n, ahead, terms, result):  # type: ignore[no-untyped-def]
+    _clamp_rows(rows.X, rows.y, rows.places, n, terms.feature_bound, terms.clamped, terms.labels)
+    _add_block(rows, terms.clamped, terms.labels, n, 0, terms)
+
+
+@kernel
+def _fused_clamped(rows, terms, result):  # type: ignore[no-untyped-def]
+    """All blocks of rows, with entries clamped first; of its own, as compiling both takes twice as long."""
+    each_block(rows, _clamped_step, terms, flush, FLUSH_ROWS, result)
 
 
 @inlined_kernel
@@ -259,7 +267,9 @@ def coordinate_gradient(
             bounded.constants(grid), largest, feature_bound, clamped, aligned(len(clamped)),
             np.zeros(1, dtype=np.int64), np.zeros(1), aligned(a.block + LANES),
         )  # fmt: skip
-        if shift is None:
+        if feature_bound < math.inf:
+            _fused_clamped(a, terms, result)
+        elif shift is None:
             _fused(a, terms, result)
         else:
             _fused_shifted(a, terms, shift_of(shift, a), result)

@@ -55,6 +55,8 @@ class Latent(ABC):
     symmetric: ClassVar[bool] = True
     labelled: ClassVar[bool] = True
     empty_cells: ClassVar[bool] = False
+    assumes: ClassVar[str]
+    """What `draw` takes for true of rows."""
 
     def __post_init__(self) -> None:
         check_bound(self.noise_std, "noise_std")
@@ -73,6 +75,10 @@ class Latent(ABC):
     @abstractmethod
     def log_likelihood(self, X: Floats, y: Any, b: Floats) -> Floats:
         """Of every row (of its label given its features, where it has one)."""
+
+    @abstractmethod
+    def draw(self, X: Floats, b: Floats, rng: np.random.Generator) -> tuple[Floats, Floats | None]:
+        """Rows and labels of the model: X has features of the law of the rows, or standard normals in their place."""
 
     @abstractmethod
     def maximum(self, X: Floats, y: Any, b: Floats) -> Floats:
@@ -123,6 +129,9 @@ class TwoComponents(Latent):
 
     tag: ClassVar[str] = "TwoComponents"
     labelled: ClassVar[bool] = False
+    assumes: ClassVar[str] = (
+        "Rests on the model: normal rows around b and -b, with the stated noise_std in every direction."
+    )
 
     @property
     def loss(self) -> Loss:
@@ -142,6 +151,9 @@ class TwoComponents(Latent):
         square = self.noise_std**2
         constant = X.shape[1] / 2 * math.log(2 * math.pi * square)
         return np.asarray(log_cosh(X @ b / square) - (np.einsum("ij,ij->i", X, X) + b @ b) / (2 * square) - constant)
+
+    def draw(self, X: Floats, b: Floats, rng: np.random.Generator) -> tuple[Floats, Floats | None]:
+        return rng.choice([-1.0, 1.0], len(X))[:, None] * b + self.noise_std * X, None
 
     def maximum(self, X: Floats, y: Any, b: Floats) -> Floats:
         return np.asarray(self.weight(X, y, b) @ X / len(X))
@@ -186,6 +198,10 @@ class MixedLines(Latent):
     """
 
     tag: ClassVar[str] = "MixedLines"
+    assumes: ClassVar[str] = (
+        "Rests on the model: normal labels around two lines with the stated noise_std, and features like those of "
+        "public_X, without which they are independent standard normal ones."
+    )
 
     @property
     def loss(self) -> Loss:
@@ -206,6 +222,9 @@ class MixedLines(Latent):
         return np.asarray(
             log_cosh(y * u / square) - (y * y + u * u) / (2 * square) - math.log(2 * math.pi * square) / 2
         )
+
+    def draw(self, X: Floats, b: Floats, rng: np.random.Generator) -> tuple[Floats, Floats | None]:
+        return X, rng.choice([-1.0, 1.0], len(X)) * (X @ b) + self.noise_std * rng.standard_normal(len(X))
 
     def maximum(self, X: Floats, y: Any, b: Floats) -> Floats:
         return np.asarray(np.linalg.solve(X.T @ X, X.T @ (self.weight(X, y, b) * y)))
@@ -260,6 +279,10 @@ class MissingCells(Latent):
     """
 
     tag: ClassVar[str] = "MissingCells"
+    assumes: ClassVar[str] = (
+        "Rests on the model: normal labels with the stated noise_std, as many cells missing at random as missing_rate "
+        "says, and features like those of public_X, without which they are independent standard normal ones."
+    )
     symmetric: ClassVar[bool] = False
     empty_cells: ClassVar[bool] = True
 
@@ -295,6 +318,10 @@ class MissingCells(Latent):
     def log_likelihood(self, X: Floats, y: Any, b: Floats) -> Floats:
         seen, _, nu = self._hidden(X, b)
         return np.asarray(-((y - seen @ b) ** 2) / (2 * nu) - np.log(2 * math.pi * nu) / 2)
+
+    def draw(self, X: Floats, b: Floats, rng: np.random.Generator) -> tuple[Floats, Floats | None]:
+        y = X @ b + self.noise_std * rng.standard_normal(len(X))
+        return np.where(rng.random(X.shape) < self.missing_rate, np.nan, X), y
 
     def maximum(self, X: Floats, y: Any, b: Floats) -> Floats:
         seen, lost, nu = self._hidden(X, b)

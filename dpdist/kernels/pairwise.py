@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import toeplitz
 
 from dpdist.kernels.block_pass import scale_row
 from dpdist.kernels.block_steps import NORM2_HIGH, NORM2_LOW
@@ -107,18 +106,21 @@ def opposite_pairs(positive: Integers, negative: Integers, width: float, n_rows:
     >>> float(V[0] * pair_grid(1.0))  # 1/2 (x_1 - x_2)
     0.5
     """
-    shares = _shares(width)
-    of_positive, of_negative = shares @ negative[:, 0], shares.T @ positive[:, 0]
+    of_positive, of_negative = np.zeros((2, N_BINS), dtype=np.int64)
+    _meet(_shares(width), positive[:, 0].copy(), negative[:, 0].copy(), of_positive, of_negative)
     return _exact(of_positive, positive[:, 1:], n_rows) - _exact(of_negative, negative[:, 1:], n_rows)
 
 
 def _shares(width: float) -> Integers:
-    """``k`` of the middles of two bins, the first that of the positive row, in [0, 1] and integers."""
+    """``k`` of the middles of two bins, in [0, 1] and integers: by how many bins the positive row is ahead.
+
+    From ``N_BINS - 1`` bins behind to as many ahead.
+    """
     apart = np.arange(N_BINS) * width
     with np.errstate(over="ignore"):
         wrong, right = 1 / (1 + np.exp(-2 * apart)), 1 / (1 + np.exp(2 * apart))
-    units = [np.clip(np.trunc(k * 2.0**KERNEL_BITS), 0, 2**KERNEL_BITS).astype(np.int64) for k in (right, wrong)]
-    return np.asarray(toeplitz(*units))
+    shares = np.concatenate([wrong[:0:-1], right])
+    return np.clip(np.trunc(shares * 2.0**KERNEL_BITS), 0, 2**KERNEL_BITS).astype(np.int64)
 
 
 def _exact(counts: Integers, sums: Integers, n_rows: int) -> NDArray[Any]:
@@ -132,6 +134,20 @@ def _exact(counts: Integers, sums: Integers, n_rows: int) -> NDArray[Any]:
         part = (counts >> (limb * bits)) & (2**bits - 1)
         total = total + (part @ sums).astype(object) * 2 ** (limb * bits)
     return total
+
+
+@kernel
+def _meet(shares, positive, negative, of_positive, of_negative):  # type: ignore[no-untyped-def]
+    """What each bin of one class meets in all bins of the other, by rows; empty bins are met by nobody."""
+    n = len(positive)
+    behind = shares[::-1].copy()
+    for here in range(n):
+        if negative[here] != 0:
+            for other in range(n):
+                of_positive[other] += negative[here] * shares[n - 1 - here + other]
+        if positive[here] != 0:
+            for other in range(n):
+                of_negative[other] += positive[here] * behind[n - 1 - here + other]
 
 
 @kernel

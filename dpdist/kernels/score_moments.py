@@ -20,9 +20,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.polynomial import Polynomial
 from numpy.typing import NDArray
-from scipy.fft import irfft, rfft
 
 from dpdist.kernels.bounded_rows import bounded_rows
 from dpdist.kernels.compiled import kernel
@@ -91,15 +91,15 @@ def mean_pair_gradient(positive: Integers, negative: Integers, w: Floats, row_no
     P, N = positive.astype(np.float64) * scale, negative.astype(np.float64) * scale
     # k^(m) of all distances of two bins, as the kernel of a circular convolution
     apart = np.append(np.arange(N_BINS), np.arange(-N_BINS, 0)) * width
-    kernels = rfft(np.array(_derivatives(apart)), axis=1)
-    ahead, behind = rfft(P[:, 0], 2 * N_BINS, axis=1), rfft(N[:, 0], 2 * N_BINS, axis=1)
+    kernels = scipy.fft.rfft(np.array(_derivatives(apart)), axis=1)
+    ahead, behind = scipy.fft.rfft(P[:, 0], 2 * N_BINS, axis=1), scipy.fft.rfft(N[:, 0], 2 * N_BINS, axis=1)
     V = np.zeros(P.shape[1] - 1)
     for p in range(ORDER + 1):
         others = range(ORDER + 1 - p)
         weights = [(width / 2) ** (p + q) / (math.factorial(p) * math.factorial(q)) for q in others]
         of_negative = sum((-1) ** q * weights[q] * kernels[p + q] * behind[q] for q in others)
         of_positive = sum((-1) ** p * weights[q] * kernels[p + q].conj() * ahead[q] for q in others)
-        V += P[p, 1:] @ irfft(of_negative)[:N_BINS] - N[p, 1:] @ irfft(of_positive)[:N_BINS]
+        V += P[p, 1:] @ scipy.fft.irfft(of_negative)[:N_BINS] - N[p, 1:] @ scipy.fft.irfft(of_positive)[:N_BINS]
     gradient: Floats = V * (-4 * power_grid(row_norm, ROW_BITS) / (n_rows * (n_rows - 1)))
     return gradient
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import dpdist.estimators  # noqa: F401 - before scikit-learn
+
 if TYPE_CHECKING:
     from dpdist.local.crowd.truth_inference import TruthInference
     from dpdist.local.density.density_queries import DensityQueries

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
-import scipy.optimize
+import scipy
 from scipy.special import expit
 
 from dpdist.data.dataset import Dataset

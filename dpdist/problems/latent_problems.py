@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any, Unpack
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from sklearn.mixture import GaussianMixture
+import scipy
+import sklearn
 
 from dpdist.data.dataset import Dataset
 from dpdist.errors import DataError
@@ -246,7 +246,7 @@ def matched(centres: Array, truth: Array) -> float:
     0.3
     """
     distances = np.linalg.norm(centres[:, None] - truth[None], axis=2)
-    return float(distances[linear_sum_assignment(distances)].max())
+    return float(distances[scipy.optimize.linear_sum_assignment(distances)].max())
 
 
 class CentreDistance(TruthMetric):
@@ -264,7 +264,7 @@ class CentreDistance(TruthMetric):
 
     def reference(self, X: Array, y: Any) -> Any:
         """The EM algorithm from the true centres."""
-        return GaussianMixture(
+        return sklearn.mixture.GaussianMixture(
             len(self.world.truth), covariance_type="diag", means_init=self.world.truth, random_state=0
         ).fit(X)
 

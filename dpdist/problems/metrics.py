@@ -12,8 +12,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
-import sklearn.kernel_ridge
-import sklearn.linear_model
+import sklearn  # its modules on first use: they take as long to import as all of this
 from numpy.typing import NDArray
 from scipy.special import log_expit
 

@@ -8,10 +8,8 @@ from types import SimpleNamespace
 from typing import Any, Unpack
 
 import numpy as np
-import sklearn.linear_model
+import sklearn
 from scipy.special import log_expit
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.neighbors import KNeighborsClassifier
 
 from dpdist.data.dataset import Dataset
 from dpdist.errors import DataError
@@ -171,7 +169,7 @@ class WrongNeighbours(TruthMetric):
 
     def reference(self, X: Array, y: Array) -> Any:
         """Fisher's direction."""
-        found = LinearDiscriminantAnalysis().fit(X, y)
+        found = sklearn.discriminant_analysis.LinearDiscriminantAnalysis().fit(X, y)
         return SimpleNamespace(metric_=found.coef_.T @ found.coef_)
 
     def _wrong(self, metric: Array) -> float:
@@ -179,7 +177,7 @@ class WrongNeighbours(TruthMetric):
         Z = self.world.X @ (vectors * np.sqrt(np.maximum(values, 0.0)))
         held, asked, probable = Z[:REFERENCE_ROWS], Z[REFERENCE_ROWS:], np.exp(self.world.law[:, 1])
         drawn = np.random.default_rng(0).random(REFERENCE_ROWS) < probable[:REFERENCE_ROWS]
-        said = KNeighborsClassifier(3).fit(held, drawn).predict(asked)
+        said = sklearn.neighbors.KNeighborsClassifier(3).fit(held, drawn).predict(asked)
         return float(np.mean(np.where(said, 1 - probable[REFERENCE_ROWS:], probable[REFERENCE_ROWS:])))
 
 

@@ -7,7 +7,7 @@ import math
 from typing import Any, Literal, Unpack
 
 import numpy as np
-import scipy.optimize
+import scipy
 from scipy.special import ndtr
 
 from dpdist.constraints import ElasticNet, GemanMcClure

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, Unpack
 
 import numpy as np
-import scipy.optimize
+import scipy
 
 from dpdist.data.dataset import Dataset
 from dpdist.errors import DataError

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,7 +109,12 @@ class PairSum(_PairsOfTwoClasses):
 
     def explore(self, ask: Ask, state: Any, mechanism: Mechanism, bits: Bits) -> NDArray[Any]:
         positive, negative = ask(state)
-        return opposite_pairs(positive, negative, bin_width(state, self.row_norm), self.n_rows)
+        return opposite_pairs(positive, negative, bin_width(self.point(state), self.row_norm), self.n_rows)
+
+    def point(self, state: Any) -> NDArray[np.float64]:
+        """w, in the state."""
+        found: NDArray[np.float64] = state
+        return found
 
 
 @dataclass(frozen=True)
@@ -191,9 +197,22 @@ class BlockPairSum(Query):
         return joined(total), self.grid
 
 
+class Descent(Protocol):
+    """Where a descent stands, and where it goes from there; public."""
+
+    @property
+    def point(self) -> NDArray[np.float64]: ...
+
+    def after(self, gradient: NDArray[np.float64]) -> Descent:
+        """One step further."""
+        ...
+
+
 @dataclass(frozen=True)
 class StreamPairSum(_PairsOfTwoClasses):
     """`PairSum` over the pairs of a row of one block of a stream and a row of the blocks that it is compared with.
+
+    The state is a point, or a `Descent` where steps are released together.
 
     A new row is in m pairs, m the rows it is compared with, and moves the sum by ``2 R m`` at most (as in `PairSum`).
     One of these m rows is in as many pairs as a block has rows, and moves it by that over the number of blocks: what
@@ -205,7 +224,7 @@ class StreamPairSum(_PairsOfTwoClasses):
     n_features : int
     stream : StreamPath
     number : int
-        Block ``number + 1`` is the new one.
+        Block ``number + 1`` is the new one; of several steps that are released together, that of the first.
     """
 
     tag: ClassVar[str] = "StreamPairSum"
@@ -225,7 +244,24 @@ class StreamPairSum(_PairsOfTwoClasses):
 
     @property
     def turn(self) -> int:
-        return self.number
+        return self.number // self.stream.together
+
+    @property
+    def together(self) -> int:
+        return min(self.stream.together, self.stream.n_steps - self.number)
+
+    def links(self, state: Any) -> Generator[tuple[Query, Any], NDArray[np.float64], None]:
+        if self.stream.together == 1:
+            yield self, state
+            return
+        for number in range(self.number, self.number + self.together):
+            pairs = yield replace(self, number=number), state.point
+            state = state.after(self.mean_gradient(pairs))
+
+    def mean_gradient(self, pairs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of the mean loss of these pairs, from the sum that is released."""
+        found: NDArray[np.float64] = pairs * (-2 / (self.stream.block_rows * self.n_past))
+        return found
 
     @property
     def n_past(self) -> int:
@@ -235,7 +271,7 @@ class StreamPairSum(_PairsOfTwoClasses):
     @property
     def window(self) -> tuple[int, int]:
         size = self.stream.block_rows
-        return min(self.stream.past(self.number)) * size, (self.number + 2) * size
+        return min(self.stream.past(self.number)) * size, (self.number + 1 + self.together) * size
 
     @property
     def row_units(self) -> int:

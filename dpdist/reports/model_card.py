@@ -16,6 +16,7 @@ from dpdist.data.encoding import Encoding
 from dpdist.html import STYLE, escape, number, table, warning
 from dpdist.privacy.guarantee import rounded_up
 from dpdist.reports.plain_words import in_plain_words
+from dpdist.reports.unit_table import ENDS, UnitTable
 from dpdist.runs.directory import OutputError, read_finished_run
 
 TO_BE_WRITTEN = "To be written by whoever publishes the model"
@@ -163,24 +164,15 @@ def _performance(run: Mapping[str, Any]) -> Section:
 
 def coefficients(run: Mapping[str, Any]) -> Section:
     """Estimates, in the units of the table where it has any, with intervals or why there are none."""
-    found, inferred = run.get("original_units"), run.get("inference") or {}
+    inferred = run.get("inference") or {}
     why = [f"No intervals: {inferred['none']}."] if "none" in inferred else []
-    head = ["column", "coefficient", "lower end", "upper end"]
-    if found:
-        sure = "intervals" in found
-        ends = found["intervals"] if sure else [[()] * len(found["names"]) for _ in found["coefficients"]]
-        rows = [
-            (name, value, *interval)
-            for one, those in zip(found["coefficients"], ends, strict=True)
-            for name, value, interval in zip(found["names"], one, those, strict=True)
-        ]
-        caption = f"Change of {found['label'] or 'the label'} for one unit of each column" + ", with intervals" * sure
-        return Section("Coefficients", why, [(caption, head if sure else head[:2], rows)])
+    if (found := UnitTable.of(run)) is not None:
+        return Section("Coefficients", why, [(found.caption, found.head, found.rows)])
     if "rows" not in inferred:
         return Section("Coefficients", why)
     rows = [(row["name"], row["coefficient"], row["low"], row["high"]) for row in inferred["rows"]]
     caption = f"Parameters with intervals of {100 * inferred['level']:g} %, the noise of privacy included"
-    return Section("Coefficients", why, [(caption, head, rows)])
+    return Section("Coefficients", why, [(caption, ["column", "coefficient", *ENDS], rows)])
 
 
 def _limits(run: Mapping[str, Any]) -> Section:

@@ -27,6 +27,7 @@ from dpdist.reports import pictures
 from dpdist.reports.crowd_pictures import crowd
 from dpdist.reports.mixture_pictures import components
 from dpdist.reports.plain_words import in_plain_words
+from dpdist.reports.unit_table import UnitTable
 from dpdist.runs.directory import RECORD, OutputError, output_error, read_arrays, read_run
 from dpdist.runs.storage import Arrays, ResultStoreError, result_store
 
@@ -172,8 +173,9 @@ def _plain(value: Any) -> Any:
 
 def _released(run: Mapping[str, Any], arrays: Arrays) -> str:
     described = (run.get("released") or {}).get("arrays") or {}
-    columns = ((run.get("dataset") or {}).get("columns") or {}).get("X") or ()
-    classes = ((run.get("asked") or {}).get("params") or {}).get("classes") or ()
+    params = (run.get("asked") or {}).get("params") or {}
+    columns = params.get("categories") or ((run.get("dataset") or {}).get("columns") or {}).get("X") or ()
+    classes = params.get("classes") or ()
     parts, single = [], []
     for name in sorted(arrays.keys() - {"history"}, key=[*described, *arrays].index):
         values, noise_std = arrays[name], (described.get(name) or {}).get("noise_std")
@@ -200,25 +202,15 @@ def _released(run: Mapping[str, Any], arrays: Arrays) -> str:
 
 
 def _units(run: Mapping[str, Any]) -> str:
-    """What was declared of the columns, and the coefficients in their units."""
+    """What was declared of the columns, and the coefficients, or means, in their units."""
     stored = (run.get("dataset") or {}).get("encoding")
     if not stored:
         return ""
     declared = Encoding.from_attributes(stored).described()
     caption = "What was declared of the columns of the table, before anything was read"
     parts = [table(["column", "declared"], [list(pair) for pair in declared.items()], caption)] if declared else []
-    found = run.get("original_units")
-    if found:
-        label = found["label"] or "the label"
-        ends = found.get("intervals") or [[(None, None)] * len(found["names"]) for _ in found["coefficients"]]
-        rows = [
-            [name, value, *interval]
-            for one, sure in zip(found["coefficients"], ends, strict=True)
-            for name, value, interval in zip(found["names"], one, sure, strict=True)
-        ]
-        share = f"{100 * found.get('level', 0.95):g} %"
-        caption = f"Coefficients for {label}: change for one unit of each column, with intervals of {share}"
-        parts.append(table(["column", "coefficient", "lower end", "upper end"], rows, caption))
+    if (found := UnitTable.of(run)) is not None:
+        parts.append(table(found.head, found.rows, found.caption))
     return "".join(parts)
 
 

@@ -21,7 +21,7 @@ from dpdist.privacy.guarantee import Guarantee
 GROUP = "fitted"
 """Where the arrays are, beside those that the method releases."""
 _ELSEWHERE = {"guarantee_", "plan_", "releases_", "history_"}
-_KNOWN = {"_feature_columns", "_encoding", "_inferred"}
+_KNOWN = {"_feature_columns", "_encoding", "_inferred", "_rows_fitted"}
 _TEXT = "UT"
 
 Arrays = dict[str, NDArray[Any]]

@@ -12,7 +12,7 @@ import functools
 import itertools
 
 import numpy as np
-import scipy.optimize
+import scipy
 import scipy.special
 from numpy.typing import NDArray
 

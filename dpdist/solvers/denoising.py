@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -42,7 +42,7 @@ def denoised(matrix: Matrix, noise: float, floor: float | None = None) -> Matrix
     gaps = values[:, None] - values[None, :]
     if noise > 0:
         values = values - 2 * noise**2 * (gaps / (gaps**2 + 4 * noise**2)).sum(axis=1)
-        values = isotonic_regression(values).x
+        values = scipy.optimize.isotonic_regression(values).x
     if floor is not None:
         values = np.maximum(values, floor)
     found: Matrix = (vectors * values) @ vectors.T

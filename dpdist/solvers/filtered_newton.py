@@ -9,9 +9,10 @@ and public numbers. A noisy gradient ``g = H (w - w*) + noise`` then moves the p
   budget;
 * at w = 0 the Hessian of a logistic loss is exactly a quarter of the second moment, so that the first step is a true
   Newton step;
-* where Hessians are too noisy, steps begin at the best margin for all rows, which released counts of the classes tell,
-  and end by asking all releases once more how large slopes are (`dpdist.solvers.prior_sizes`). Where their signal is
-  below the noise, the best constant remains, however rare a class is.
+* where Hessians are too noisy, steps begin at the best margin for all rows, which released counts of the classes tell;
+* there, and where nothing public tells the size of a slope, they end by asking all releases once more how large slopes
+  are (`dpdist.solvers.prior_sizes`). Where their signal is below the noise, the start or the best constant remains,
+  however rare a class is.
 
 Later Hessians are released, or only their mean curvature, which scales the second moment. The numbers below were
 measured on logistic problems (Gaussian noise, several laws of rows); those that the answers are judged by are others.
@@ -146,6 +147,8 @@ class Solution:
         give.
     steps : sequence of (array, array)
         The gain of each step, and the variances of the noise in its gradient.
+    kept : array of shape (d, d), optional
+        What was kept of all of them together, where that was asked at the end.
     """
 
     point: Vector
@@ -157,6 +160,7 @@ class Solution:
     n_rows: float
     last_step: float = math.inf
     steps: Sequence[tuple[Matrix, Vector]] = ()
+    kept: Matrix | None = None
 
     def left_by(self, hessian: Matrix) -> tuple[Matrix, Matrix]:
         """What ``noise`` and ``shrinkage`` are where the Hessian was another one than the steps were made with."""
@@ -164,7 +168,7 @@ class Solution:
         for gain, variance in self.steps:
             left = np.eye(len(hessian)) - gain @ hessian
             noise, shrinkage = left @ noise @ left.T + (gain * variance) @ gain.T, left @ shrinkage
-        return noise, shrinkage
+        return (noise, shrinkage) if self.kept is None else _scaled(self.kept, noise, shrinkage)
 
     @property
     def excess(self) -> float:
@@ -186,6 +190,7 @@ def filtered_newton(
     signal: float,
     least_length: float = LEAST_LENGTH,
     labels: Noisy | None = None,
+    sized: bool = False,
 ) -> Generator[Question, Noisy, Solution]:
     """Newton steps with filter gains, from 0.
 
@@ -210,6 +215,8 @@ def filtered_newton(
         What the mean of the rows' squared norms is at least, relative to ``row_norm^2``, whatever the noisy trace says.
     labels : Noisy, optional
         Their mean, with noise: steps begin at the best margin for all rows then.
+    sized : bool
+        Whether all releases are asked at the end how large slopes are. They are where there are labels.
     """
     d = len(second_moment.value)
     slopes = np.ones(d)
@@ -230,7 +237,7 @@ def filtered_newton(
     found = Solution(w, noise, shrinkage, start + penalty, before, most, n_rows)
     reused = "hessian" not in rounds
     steps: list[tuple[Matrix, Vector]] = []
-    tied: float | None = None
+    tied: float | None = 0.0 if sized else None
     for number, kind in enumerate(rounds):
         if kind == "curvature":
             mean = (yield Question("curvature", number, w)).value[0] / n_rows
@@ -284,12 +291,14 @@ def filtered_newton(
         return found
     reached = np.eye(d) - shrinkage
     kept, size = weighed_by_size(w - origin, reached, noise, turn, prior, slopes, tied)
+    noise, shrinkage = _scaled(kept, noise, shrinkage)
     return replace(
         found,
         point=origin + kept @ (w - origin),
-        noise=kept @ noise @ kept.T,
-        shrinkage=np.eye(d) - kept @ reached,
+        noise=noise,
+        shrinkage=shrinkage,
         prior=(turn * np.where(slopes > 0, size * prior, prior)) @ turn.T,
+        kept=kept,
     )
 
 
@@ -335,6 +344,11 @@ def counted_rows(square: float, std: float, n_rows: float, constant: float) -> f
     if not constant:
         return n_rows
     return min(n_rows, max((square + 2 * std) / constant**2, LEAST_COUNTED * n_rows))
+
+
+def _scaled(kept: Matrix, noise: Matrix, shrinkage: Matrix) -> tuple[Matrix, Matrix]:
+    """What noise has left, and what is left of the distance, where that much is kept of a point."""
+    return kept @ noise @ kept.T, np.eye(len(kept)) - kept @ (np.eye(len(kept)) - shrinkage)
 
 
 def _of_error(error: float, spread: Matrix, slopes: Vector, reused: bool) -> float:

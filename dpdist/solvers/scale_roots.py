@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.optimize
+import scipy
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]

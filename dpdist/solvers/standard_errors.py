@@ -16,8 +16,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import chdtrc, ndtr, ndtri
 
 from dpdist.solvers.spectral import solve_psd
 
@@ -45,15 +45,19 @@ class Uncertainty:
         The part of its diagonal that is due to the noise of privacy.
     invalid : str
         Why no interval made of it is valid; empty if they are.
+    weakest : tuple of int
+        Of which coordinates that is true most, where it is not of all.
     """
 
     covariance: Matrix
     noise: Vector
     invalid: str = ""
+    weakest: tuple[int, ...] = ()
 
     def mapped(self, matrix: Matrix) -> Uncertainty:
         """Of the linear map of the solution, with the noise part as if coordinates were independent where they mix."""
-        return Uncertainty(matrix @ self.covariance @ matrix.T, np.square(matrix) @ self.noise, self.invalid)
+        covariance = matrix @ self.covariance @ matrix.T
+        return Uncertainty(covariance, np.square(matrix) @ self.noise, self.invalid, self.weakest)
 
 
 def sandwich(
@@ -93,14 +97,16 @@ def sandwich(
     moved = np.zeros(len(hessian)) if pull is None else np.abs(inverse @ pull)
     share = float(np.max(moved / np.sqrt(np.maximum(np.diag(covariance), np.finfo(float).tiny))))
     left = float(np.abs(shrinkage).max())
-    invalid = ""
+    invalid, weakest = "", tuple[int, ...]()
     if left > SHRUNK:
+        weakest = _largest(np.abs(shrinkage).max(axis=1))
         invalid = (
             f"up to {left:.0%} of a coefficient was left where the fit began, because its signal is not above the "
             "noise, and an interval around the rest would miss the truth more often than it says. With more rows, a "
             "larger epsilon or fewer features there would be one"
         )
-    elif float(np.linalg.eigvalsh(hessian)[0]) < SEEN * hessian_std:
+    elif (curvatures := np.linalg.eigh(hessian))[0][0] < SEEN * hessian_std:
+        weakest = _largest(np.abs(curvatures[1][:, 0]))
         invalid = (
             "along some direction of the coefficients the rows vary by no more than the noise does, so that nobody "
             "knows how sure it is: columns are sums of one another, or nearly constant. Without them, with more rows "
@@ -109,11 +115,18 @@ def sandwich(
             "fit_intercept=False"
         )
     elif share > BIASED:
+        weakest = _largest(moved)
         invalid = (
             f"the penalty pulls a coefficient by {share:.2g} standard errors, and an interval around it would miss the "
             "truth more often than it says. With a smaller alpha, or alpha=0, there would be one"
         )
-    return Uncertainty((covariance + covariance.T) / 2, np.diag(noise).copy(), invalid)
+    return Uncertainty((covariance + covariance.T) / 2, np.diag(noise).copy(), invalid, weakest)
+
+
+def _largest(sizes: Vector, share: float = 0.5, most: int = 4) -> tuple[int, ...]:
+    """Positions of those above a share of the largest, the largest first: those to do something about."""
+    first = np.argsort(-sizes, kind="stable")[:most]
+    return tuple(int(i) for i in first if sizes[i] > share * sizes[first[0]])
 
 
 def shrunk_to(expected: Matrix, seen: Matrix, std: float) -> Matrix:
@@ -140,7 +153,7 @@ def quantile(level: float) -> float:
     >>> round(quantile(0.95), 3)
     1.96
     """
-    return float(scipy.stats.norm.ppf((1 + level) / 2))
+    return float(ndtri((1 + level) / 2))
 
 
 def two_sided(z: ArrayLike) -> Vector:
@@ -149,7 +162,7 @@ def two_sided(z: ArrayLike) -> Vector:
     >>> float(two_sided([1.96])[0].round(3))
     0.05
     """
-    return np.asarray(2 * scipy.stats.norm.sf(np.abs(z)), dtype=np.float64)
+    return np.asarray(2 * ndtr(-np.abs(z)), dtype=np.float64)
 
 
 def wald(difference: Vector, covariance: Matrix) -> tuple[float, int, float]:
@@ -164,4 +177,4 @@ def wald(difference: Vector, covariance: Matrix) -> tuple[float, int, float]:
     kept = values > 1e-12 * max(float(values[-1]), np.finfo(float).tiny)
     statistic = float(np.sum((vectors.T @ difference)[kept] ** 2 / values[kept]))
     degrees = int(kept.sum())
-    return statistic, degrees, float(scipy.stats.chi2.sf(statistic, degrees)) if degrees else math.nan
+    return statistic, degrees, float(chdtrc(degrees, statistic)) if degrees else math.nan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 import dask.array as da
@@ -11,8 +12,8 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
-from dpdist import Dataset, LinearRegression, LogisticRegression, local
-from dpdist.central import GradientDescent
+from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, MetricLearner, PairwiseRanker, local
+from dpdist.central import ClipLabel, GradientDescent
 from dpdist.data.ingestion import ingest
 from dpdist.errors import DataError, NoIntervals
 
@@ -94,6 +95,21 @@ def test_what_cannot_be_fitted_says_what_to_do():
         classifier().fit(FRAME.assign(town="A"), LABELS)
 
 
+def test_one_column_is_no_frame_and_a_frame_is_no_column():
+    for column in (FRAME["a"], dd.from_pandas(FRAME, npartitions=2)["a"]):
+        with pytest.raises(DataError, match=r"one column \('a'\).*frame\[\['a'\]\]"):
+            classifier().fit(column, LABELS)
+        with pytest.raises(DataError, match=r"frame\[\['a'\]\]"):
+            local.Mean(low=-1.0, high=1.0).fit(column)
+    answers = pd.DataFrame({"answer": LABELS})
+    shares = local.Histogram(categories=["no", "yes"], epsilon=1.0, random_state=0)
+    expected = shares.fit(LABELS).frequencies_
+    assert np.array_equal(shares.fit(answers).frequencies_, expected)
+    assert np.array_equal(shares.fit(dd.from_pandas(answers, npartitions=2)).frequencies_, expected)
+    with pytest.raises(DataError, match=r"this frame has 3 columns: pass one of them, as in frame\['a'\]"):
+        shares.fit(FRAME)
+
+
 def test_a_path_is_opened_and_a_file_is_pointed_to_ingestion(tmp_path):
     Dataset.from_arrays(tmp_path / "x.zarr", X=X, y=LABELS)
     for place in (str(tmp_path / "x.zarr"), tmp_path / "x.zarr"):
@@ -128,6 +144,17 @@ def prices(tmp_path_factory):
     asked = {**asked, "label": "cheap", "label_levels": ["no", "yes"]}
     ingest(folder / "t.csv", folder / "c.zarr", ranges={"age": (0, 100)}, **asked)
     return folder, table
+
+
+@pytest.mark.parametrize("kind", [LogisticRegression, local.LogisticRegression, PairwiseRanker, MetricLearner])
+def test_classes_that_the_dataset_does_not_declare_are_refused_before_anything_is_charged(prices, kind, tmp_path):
+    """They would make every row a null row, in silence: an epsilon spent for a constant."""
+    given = {"row_norm": 1.0, "delta": 1e-6} if kind is not local.LogisticRegression else {"row_norm": 1.0}
+    with contextlib.closing(Ledger(tmp_path / "ledger.sqlite")) as ledger:
+        for classes in (["No", "Yes"], np.array(["no", "maybe"])):
+            with pytest.raises(DataError, match=r"no row can have: the dataset declares that 'cheap' is 'no', 'yes'"):
+                kind(**given, classes=classes, ledger=ledger).fit(prices[0] / "c.zarr")
+        assert not ledger.accounts()
 
 
 def regression(**options):
@@ -178,6 +205,20 @@ def test_coefficients_in_the_units_of_the_table_predict_what_the_model_predicts(
     assert mine.standard_errors[0] == pytest.approx(62_500 * own.standard_errors[0])
     with pytest.raises(DataError, match="in the units of the arrays"):
         reference().original_units()
+
+
+def test_the_columns_because_of_which_there_are_no_intervals_are_named():
+    """Those that are constant, or that say the same: a table of thirty columns is not to be searched for them."""
+    rng = np.random.default_rng(3)
+    table = pd.DataFrame(rng.uniform(-1, 1, (20_000, 3)), columns=["a", "b", "c"])
+    known = {"row_norm": 2.0, "epsilon": 1.0, "delta": 1e-7, "random_state": 0}
+    labels = np.where(table["a"] + rng.logistic(size=20_000) / 3 > 0, "yes", "no")
+    model = LogisticRegression(classes=["no", "yes"], **known).fit(table.assign(rare=0.0), labels)
+    with pytest.raises(NoIntervals, match=r"\. Above all: 'rare'$"):
+        model.summary()
+    twice = LinearRegression(gradient=ClipLabel(1.0), **known).fit(table.assign(same=table["a"]), table["a"] / 2)
+    with pytest.raises(NoIntervals, match=r"\. Above all: ('a', 'same'|'same', 'a')$"):
+        twice.summary()
 
 
 def test_original_units_of_classes_are_log_odds_and_say_where_no_interval_is_valid(prices, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from dpdist.cli.column_levels import command
-from dpdist.cli.ingest import _words
+from dpdist.cli.listed_names import listed_names
 from dpdist.data.proposed_levels import values_of
 from dpdist.errors import DataError
 
@@ -31,7 +31,7 @@ def test_levels_of_a_column_are_proposed_as_ingestion_reads_them(tmp_path: Path,
     assert result.exit_code == 0 and "The curator's side" in result.output and "1 of 8 rows are empty" in result.output
     words = shlex.split(result.output[result.output.index("--levels") : result.output.index("--label-levels")])
     assert words[1].partition("=")[0] == "c"
-    assert _words(words[1].partition("=")[2]) == ("b", "a, quoted", "two\nlines", 'with "marks"')
+    assert listed_names(words[1].partition("=")[2]) == ("b", "a, quoted", "two\nlines", 'with "marks"')
     facts = json.loads(CliRunner().invoke(command, [str(place), "c", "--fewest", "2", "--json"]).output)
     assert facts["levels"] == ["b", "a, quoted"] and facts["left_out"] == 2 and facts["private"] is False
 

@@ -103,6 +103,14 @@ def test_a_ledger_that_fails_does_not_stop_the_run() -> None:
     assert tally.budget == "charged: epsilon 1, delta 1e-06"
 
 
+def test_a_run_that_goes_on_says_that_it_was_charged_before() -> None:
+    tally = Tally(lambda _: Amount(0.5, 0.0))
+    tally.tell(Planned("r", "d", PLAN, 100, goes_on=True))
+    assert tally.budget == "goes on, charged before: epsilon 1, delta 1e-06"
+    tally.tell(Charged(1.0, 1e-6))
+    assert tally.budget.startswith("goes on, charged before: epsilon 1, delta 1e-06; left of the dataset's limit")
+
+
 # -- not a terminal -----------------------------------------------------------------------------------------------
 
 

@@ -122,10 +122,11 @@ def test_a_mistyped_value_is_refused_and_not_repeated(capsys, survey, value):
         (["nldp-glm-pubcov", "--set", "data.public_rows=0"], "from public rows without labels"),
         (["--epsilon", 1, "--numbers", 1, "--vector", 2], "not 2"),
         (["--epsilon", 1, "--categories", "a"], "at least two names"),
-        (["--epsilon", 1, "--categories", "a,a"], "different names"),
+        (["--epsilon", 1, "--categories", "a,b,a"], "labels must be different names, and 'a' is there twice"),
         (["--epsilon", 0, "--categories", "a,b"], "epsilon"),
         (["--epsilon", 1, "--categories", "a,b", "--method", "oeu"], "method"),
-        (["--epsilon", 1, "--numbers", 1], "low"),
+        (["--epsilon", 1, "--numbers", 1], "--low is missing"),
+        (["--epsilon", 1, "--numbers", 1, "--low", 0], "--high is missing"),
         (["--epsilon", 1, "--vector", 3], "radius"),
         (["--epsilon", 1, "--vector", 3, "--radius", 1, "--method", "gaussian"], "delta"),
         (["--categories", "a,b"], "--epsilon"),
@@ -134,6 +135,34 @@ def test_a_mistyped_value_is_refused_and_not_repeated(capsys, survey, value):
 def test_questions_that_are_none(capsys, words, message):
     said = call(capsys, "question", *words)
     assert said.code == 2 and said.out == "" and message in said.err
+
+
+def test_a_category_may_have_a_comma(capsys, tmp_path):
+    names = 'Democrat,"Independent, near Democrat",Other'
+    place = tmp_path / "party.json"
+    assert call(capsys, "question", "--categories", names, "--epsilon", 1, "--output", place).code == 0
+    value = "Independent, near Democrat"
+    assert call(capsys, "randomise", "--protocol", place, "--value", value).code == 0
+    refused = call(capsys, "randomise", "--protocol", place, "--value", "near Democrat")
+    assert refused.code == 2 and value in refused.err
+
+
+def test_a_question_in_the_field_is_not_replaced_by_another(capsys, tmp_path):
+    place = tmp_path / "survey.json"
+    words = ["question", "--categories", "a,b", "--output", place, "--epsilon"]
+    assert call(capsys, *words, 1).code == 0
+    asked = place.read_bytes()
+    assert call(capsys, *words, 1).code == 0  # the same question
+    refused = call(capsys, *words, 2)
+    assert refused.code == 2 and "is there already, and is not this question" in refused.err
+    assert place.read_bytes() == asked
+
+
+def test_a_table_is_no_file_of_records(capsys, tmp_path, survey):
+    """Each of its lines would be an empty record, in silence."""
+    (tmp_path / "answers.csv").write_text("answer\nyes\nno\n")
+    said = call(capsys, "randomise", "--protocol", survey, "--input", tmp_path / "answers.csv")
+    assert said.code == 2 and said.out == "" and "is a table by its name" in said.err
 
 
 @pytest.mark.parametrize("method", ["krr", "sue", "oue", "olh", "hadamard-response", "subset-selection"])
@@ -320,12 +349,12 @@ def test_a_full_disk_leaves_no_reports_behind(capsys, survey, tmp_path, monkeypa
     assert again.code == 2 and ("is there already" in again.err or "already stored there" in again.err)
 
 
-def test_a_question_is_written_whole_or_stays_as_it_was(capsys, survey, monkeypatch):
-    before = survey.read_bytes()
+def test_a_question_is_written_whole_or_not_at_all(capsys, survey, monkeypatch):
+    other = survey.with_name("other.json")
     monkeypatch.setattr(os, "fsync", full)
-    said = call(capsys, "question", "--n-categories", 3, "--epsilon", 1, "--output", survey)
-    assert said.code == 2 and f"{survey}: No space left" in said.err
-    assert survey.read_bytes() == before and [path.name for path in survey.parent.iterdir()] == [survey.name]
+    said = call(capsys, "question", "--n-categories", 3, "--epsilon", 1, "--output", other)
+    assert said.code == 2 and f"{other}: No space left" in said.err
+    assert [path.name for path in survey.parent.iterdir()] == [survey.name]
 
 
 def test_reports_go_through_a_pipe(survey, tmp_path):

@@ -127,7 +127,8 @@ def test_a_finished_run_is_not_overwritten_but_resumed(capsys, stored, tmp_path)
     said = call(capsys, *stored)
     assert said.code == 2 and "finished run" in said.err
     assert "To go on" not in said.err
-    assert call(capsys, *stored, "--resume").code == 0
+    again = call(capsys, *stored, "--resume")
+    assert again.code == 0 and "to be charged" not in again.err and "goes on, charged before" in again.err
     ledger = Ledger(tmp_path / "ledger.sqlite")
     assert len(ledger.history(Dataset.open(tmp_path / "rows.zarr").id)) == 1
     ledger.close()

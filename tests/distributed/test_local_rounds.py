@@ -13,7 +13,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from dpdist import Dataset
 from dpdist.engine import pieces, progress
@@ -24,6 +24,7 @@ from dpdist.local.statistics.categories import Category
 from dpdist.local.survey.protocol import LocalProtocol
 from tests.distributed.recorded import Rounds, notes, recorded
 from tests.local.survey.surveys import PROTOCOLS
+from tests.processes import worker_processes
 
 BLOCK = 4096
 N = 40 * BLOCK + 100
@@ -36,7 +37,7 @@ def people(n: int) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def cluster():
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
+    with worker_processes(2) as cluster:
         yield cluster
 
 
@@ -99,7 +100,7 @@ def test_a_worker_killed_in_the_middle_of_a_simulation(tmp_path, monkeypatch, ra
         for path in struck.iterdir():
             path.rename(calm / path.name)
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
+        worker_processes(2) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         killed: list[int] = []

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from distributed import LocalCluster
 
 from dpdist import Budget, Coordinator, Dataset, Ledger
 from dpdist.engine import coordinator as engine
@@ -21,6 +20,7 @@ from dpdist.kernels.truncation import HardClip
 from dpdist.privacy.accounting.plan import Item
 from dpdist.privacy.mechanisms.additive import Gaussian
 from dpdist.queries.robust_sums import ColumnSum
+from tests.processes import worker_processes
 
 N, D, ROWS = 1000, 3, 200
 SECRET = 987654.321
@@ -140,7 +140,7 @@ def test_writing_the_same_values_again_is_no_change(place, streamed, tmp_path):
 
 def test_workers_of_a_cluster_notice_it_too(place, streamed, tmp_path):
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        worker_processes(2) as cluster,
         pytest.raises(DataError, match=r"'X', rows 600:800 have changed"),
     ):
         rounds(place, Ledger(tmp_path / "l.sqlite"), {2: change_number}, cluster=cluster.scheduler_address)

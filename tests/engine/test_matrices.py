@@ -13,7 +13,6 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
-from distributed import LocalCluster
 
 from dpdist import Budget, Coordinator, Dataset, Ledger
 from dpdist.engine.query import Query
@@ -27,7 +26,7 @@ from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.queries.gradient_sums import GradientSum
 from dpdist.queries.moment_sums import HessianSum, SecondMomentSum
-from tests.processes import PROCESSES
+from tests.processes import PROCESSES, worker_processes
 
 ARRAYS = {"X": features, "y": ClassCodes((0, 1))}
 W = np.array([1.0, -1.0, 0.5, 2.0, 0.0])
@@ -81,7 +80,7 @@ def test_workers_chunks_and_streaming(rows, reference, tmp_path, monkeypatch, pa
 
 def test_worker_processes(rows, reference, tmp_path):
     dataset = Dataset.from_arrays(tmp_path / "rows.zarr", partition_rows=999, **rows)
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
+    with worker_processes(2) as cluster:
         assert alike(releases(dataset, cluster=cluster), reference)
 
 

@@ -11,13 +11,14 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from dpdist import Budget, Coordinator, Dataset, LogisticRegression
 from dpdist.central import GradientDescent, Sample
 from dpdist.engine import progress
 from dpdist.estimators.row_maps import features
 from tests.engine.conftest import ARRAYS, gradients
+from tests.processes import worker_processes
 
 FIT = {
     "classes": [0, 1], "epsilon": 1.0, "delta": 1e-6, "row_norm": 1.0, "random_state": 5,
@@ -37,7 +38,7 @@ def reference(rows):
 
 @pytest.fixture(scope="module")
 def cluster():
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
+    with worker_processes(2) as cluster:
         yield cluster
 
 
@@ -65,7 +66,7 @@ def test_processes(rows, reference, cluster, tmp_path, kind, partition_rows):
 def test_one_and_three_worker_processes(rows, reference, tmp_path):
     dataset = Dataset.from_arrays(tmp_path / "rows.zarr", partition_rows=1000, **rows)
     for n_workers in (1, 3):
-        with LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=":0") as cluster:
+        with worker_processes(n_workers) as cluster:
             assert np.array_equal(bits(dataset, cluster=cluster.scheduler_address), reference)
 
 
@@ -110,7 +111,7 @@ def test_a_worker_killed_in_the_middle_of_a_round(ledger, rows, tmp_path, monkey
 
     whole = run(cluster="threads")
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
+        worker_processes(2) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         victim = next(iter(client.run(os.getpid).values()))

@@ -7,7 +7,6 @@ import os
 import signal
 import sqlite3
 import sys
-import threading
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -57,7 +56,7 @@ class Sum(ColumnSum):
 
     def combine(self, total: Any, summary: Any, wide: bool) -> Any:
         combined = super().combine(total, summary, wide)
-        if threading.current_thread() is threading.main_thread():  # of the coordinator, not within a shard
+        if sys._getframe(1).f_code.co_name == "ask":  # of the coordinator, not within a shard
             at("combine")
         return combined
 

@@ -15,7 +15,7 @@ from dpdist.data.ingestion import ingest
 from dpdist.errors import BudgetError, NoIntervals
 from dpdist.estimators.estimator import planned
 from dpdist.estimators.inference import record_of
-from tests.estimators.coverage import CASES, covered, fits, following, normal_rows
+from tests.estimators.coverage import AGAIN, CASES, covered, fits, fits_again, following, normal_rows
 from tests.estimators.quick_oracle import quick_fit
 
 N = 20_000
@@ -397,3 +397,13 @@ def test_intervals_cover_95_percent_over_2000_fits(case):
     print(case, found)
     assert 0.93 <= found.share <= 0.97, found
     assert found.worst > 0.9 and found.without_noise < found.share - CASES[case].least_gap, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", list(AGAIN))
+def test_intervals_by_simulated_fits_cover_their_level_too(case):
+    """120 fits, each with 100 or more of its own: the share of 3 intervals or more is known to .012."""
+    found = covered(fits_again(AGAIN[case], 120, seed=11))
+    print(case, found)
+    assert 0.9 <= found.share <= 0.985 and found.refused < 12, found
+    assert found.without_noise < found.share - 0.03, found

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from dpdist import Ledger, load_run
+from dpdist import Dataset, Ledger, load_run
 from dpdist.central import MissingCovariateRegression
 from dpdist.cli.card import command as card
 from dpdist.cli.predict import command as predict
@@ -287,7 +287,10 @@ def test_the_card_says_what_is_known_and_marks_what_is_not(place: Path, tmp_path
     ):
         assert words in markdown
     assert "from 0 to 100, as -1 to 1" in markdown and "\\<i\\>\\|town\\*" in markdown and "<i>" not in markdown
-    called(card, place / "x", "--html", "--output", tmp_path / "card.html")
+    assert "Change of price for one unit of each column, with intervals of 95 %" in markdown
+    classes = called(card, place / "c")
+    assert "Change of the log-odds of cheap = 'yes' for one unit of each column" in classes
+    called(card, place / "x", "--output", tmp_path / "card.html")  # what the name says
     html = (tmp_path / "card.html").read_text()
     assert html.startswith("<!DOCTYPE html>") and "&lt;i&gt;|town*" in html and "<i>" not in html
     assert "<script" not in html and "price" in html
@@ -310,6 +313,36 @@ def test_the_report_and_info_show_declarations_and_units(place: Path) -> None:
     assert low < units["coefficients"][0][0] < high
     assert "from 0 to 100, as -1 to 1" in called(info, place / "x.zarr")
     assert json.loads(called(info, place / "x.zarr", "--json"))["encoding"]["ranges"]["price"] == [0.0, 1.25e5]
+
+
+def test_means_are_told_in_the_units_of_the_table(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(
+        f"method: auto\nestimator: local.Mean\ndata: {{path: {place}/x.zarr}}\nparams: {{low: -1.0, high: 1.0}}\n"
+        f"budget: {{epsilon: 50.0}}\nledger: {tmp_path}/l\noutput: {tmp_path}/r\n"
+    )
+    record = run_job(load_job(tmp_path / "m.yaml"))
+    units = record["original_units"]
+    assert units["names"] == [*record["dataset"]["columns"]["X"]] and units["label"] is None
+    means, ends = np.array(units["coefficients"][0]), np.array(units["intervals"][0])
+    scaled = np.array([[row["coefficient"], row["low"], row["high"]] for row in record["inference"]["rows"]])
+    np.testing.assert_allclose(means[0], 50 * (scaled[0, 0] + 1))  # a year of 100 is a fiftieth of [-1, 1]
+    np.testing.assert_allclose(ends[0], 50 * (scaled[0, 1:] + 1))
+    np.testing.assert_allclose(np.column_stack([means, ends])[1:], scaled[1:])  # shares of levels stay
+    assert "Means of the columns, with intervals of 95 %" in (tmp_path / "r" / "report.html").read_text()
+    np.testing.assert_allclose(load_run(tmp_path / "r").original_units().mean_, means)
+
+
+def test_shares_are_told_by_the_names_of_their_categories(tmp_path: Path) -> None:
+    answers = np.random.default_rng(0).choice(["often", "never", "no answer"], size=20_000)
+    Dataset.from_arrays(tmp_path / "a.zarr", X=answers)
+    (tmp_path / "j.yaml").write_text(
+        f"method: auto\nestimator: local.Histogram\ndata: {{path: {tmp_path}/a.zarr}}\n"
+        f"params: {{categories: [often, never, no answer]}}\nbudget: {{epsilon: 4.0}}\n"
+        f"ledger: {tmp_path}/l\noutput: {tmp_path}/r\n"
+    )
+    run_job(load_job(tmp_path / "j.yaml"))
+    shown = (tmp_path / "r" / "report.html").read_text().partition("How sure it is</h2>")[0]
+    assert shown.count("no answer") > 2 and "numbered from 0" not in shown
 
 
 KINDS = {

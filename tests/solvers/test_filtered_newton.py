@@ -22,7 +22,7 @@ def rows(n=4000, d=6, seed=0):
     return Z, y
 
 
-def solve(Z, y, noise, rng=None, rounds=ROUNDS, ridge=0.0):
+def solve(Z, y, noise, rng=None, rounds=ROUNDS, ridge=0.0, sized=False):
     """The filter with exact answers and Gaussian noise of that size."""
     rng = rng or np.random.default_rng(1)
     d = Z.shape[1]
@@ -42,7 +42,7 @@ def solve(Z, y, noise, rng=None, rounds=ROUNDS, ridge=0.0):
 
     loop = filtered_newton(
         matrix(Z.T @ Z), loss_curvature(Logistic()), n_rows=len(Z), row_norm=1.0, constant=float(Z[0, -1]),
-        ridge=ridge, rounds=rounds, signal=1e3,
+        ridge=ridge, rounds=rounds, signal=1e3, sized=sized,
     )  # fmt: skip
     return drive(loop, answer)
 
@@ -100,6 +100,16 @@ def test_noise_without_signal_moves_nothing_far():
     for seed in range(20):
         found = solve(Z, y, 1e5, np.random.default_rng(seed))
         assert np.sqrt(np.mean((Z @ found.point) ** 2)) < 30
+
+
+def test_sizes_that_are_asked_at_the_end_keep_a_signal_and_leave_noise():
+    Z, y = rows()
+    noisy, clear = (solve(Z, y, noise, rounds=["gradient"] * 4, sized=True) for noise in (1e3, 0.1))
+    plain = solve(Z, y, 1e3, rounds=["gradient"] * 4)
+    assert clear.point == pytest.approx(solve(Z, y, 0.1, rounds=["gradient"] * 4).point, abs=1e-3)
+    assert np.linalg.norm(noisy.point[:-1]) < 0.5 * np.linalg.norm(plain.point[:-1])
+    for found in (noisy, clear):  # by the Hessian that the steps were made with
+        assert all(map(np.allclose, found.left_by(found.hessian), (found.noise, found.shrinkage)))
 
 
 def test_what_shrinkage_costs_is_never_stated_as_more_than_there_is_to_gain():

@@ -19,8 +19,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import chi2
+from scipy.special import gammaincinv, ndtri
 
 from dpdist.method import Vector
 from dpdist.solvers.standard_errors import BIASED, SEEN, Uncertainty
@@ -52,7 +51,7 @@ def clipped_law(r: float, sigma: float, clip_norm: float, d: int) -> ClippedLaw:
     """
     y = (r + sigma * ndtri((np.arange(ALONG) + 0.5) / ALONG))[:, None]
     levels = (np.arange(ACROSS) + 0.5) / ACROSS
-    q = sigma**2 * chi2.ppf(levels, d - 1)[None, :] if d > 1 else np.zeros((1, 1))
+    q = sigma**2 * 2 * gammaincinv((d - 1) / 2, levels)[None, :] if d > 1 else np.zeros((1, 1))
     across = max(d - 1, 1)
     t = np.tanh(r * y / sigma**2)
     curved = (1 - t * t) / sigma**2

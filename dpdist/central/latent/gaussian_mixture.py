@@ -25,6 +25,8 @@ from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator, planned
+from dpdist.estimators.fitted_law import FittedLaw
+from dpdist.estimators.inference import feature_names
 from dpdist.estimators.parameters import BOUNDS, check_bound, check_count, choice, need_delta, public_vector
 from dpdist.kernels.mixture_shares import Components
 from dpdist.method import DECIDED, Line, Method, Noted, Oracle, Public, Vector, by_name
@@ -80,7 +82,7 @@ class MixtureEM(Method):
     parameter = "method"
     unsure: ClassVar[str] = (
         "no information matrix is released at the solution of an EM algorithm, by which noise and data would move it. "
-        "Mean has intervals, and so has SecondMoment"
+        "bootstrap() has intervals, by fits to rows of the mixture that was found"
     )
     measures: ClassVar[str] = (
         "expected distance of a centre to the truth, noise of the last round and sampling, for components of equal "
@@ -198,6 +200,7 @@ class GaussianMixture(Estimator):
     ----------
     means_, covariances_ : array of shape (n_components, n_features)
     weights_ : array of shape (n_components,)
+        How sure all of them are says ``bootstrap()``.
     guarantee_, plan_, releases_, history_, n_features_in_
         As in `dpdist.central.linear.minimizer.Minimizer`.
 
@@ -264,6 +267,28 @@ class GaussianMixture(Estimator):
             )
         self._flat()
 
+    def _fitted_law(self) -> FittedLaw:
+        k, d = self.means_.shape
+        names, groups = feature_names(self, d), [f"component {i}" for i in range(k)]
+        return FittedLaw(
+            _flattened(self),
+            (
+                *(f"weight of {group}" for group in groups),
+                *(f"{what} of {name}, {group}" for what in ("mean", "variance") for group in groups for name in names),
+            ),
+            k + np.arange(k * d).reshape(k, d),
+            self._drawn,
+            _flattened,
+            "Rests on the model: normal components with independent columns, as many as were asked for.",
+        )
+
+    def _drawn(self, values: Vector, X: Vector, rng: np.random.Generator) -> tuple[Vector, None]:
+        k, d = self.means_.shape
+        weights = np.maximum(values[:k], 0.0)
+        means, variances = values[k:].reshape(2, k, d)
+        which = rng.choice(k, size=len(X), p=weights / weights.sum())
+        return means[which] + np.sqrt(np.maximum(variances, 0.0))[which] * X, None
+
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probabilities of the components, given a row."""
         levels = self._levels(X)
@@ -281,3 +306,8 @@ class GaussianMixture(Estimator):
         check_is_fitted(self, "means_")
         X = np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
         return Components(self.weights_, self.means_, self.covariances_).log_densities(X)
+
+
+def _flattened(model: Any) -> Vector:
+    """Weights, means and variances of a fitted mixture, one after another."""
+    return np.concatenate([model.weights_, model.means_.ravel(), model.covariances_.ravel()])

@@ -75,7 +75,8 @@ class LatentMethod(IterativeMethod):
     def no_intervals(self) -> str:
         return (
             "no information matrix is released at the solution of an EM algorithm, by which noise and data would move "
-            "it, so that no interval is known to be valid. TwoComponentMixture(method='clip') has them, by its model"
+            "it. bootstrap() has intervals, by fits to rows of the model that was found; TwoComponentMixture(method="
+            "'clip') has them at once, by its model"
         )
 
     def _with(self, public: Public, statement: Any, **choices: Any) -> Self:

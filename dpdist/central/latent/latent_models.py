@@ -25,6 +25,7 @@ from dpdist.errors import BudgetError, MissingBound, warn_caller
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
+from dpdist.estimators.fitted_law import FittedLaw, latent_law
 from dpdist.estimators.inference import Inferred, feature_names, vector_parameters
 from dpdist.estimators.parameters import check_between, check_bound, public_vector
 from dpdist.kernels.latent import Latent, MissingCells, MixedLines, TwoComponents
@@ -134,6 +135,9 @@ class LatentModel(Estimator):
                 pairs = {**pairs, name: (one, {"X": np.vstack([row, one["X"][1:]])})}
         pairs = {name: ({**one, "y": y}, {**other, "y": y}) for name, (one, other) in pairs.items()}
         return pairs | labelled_rows(n_rows, n_features, (0.0, FAR_LABEL))
+
+    def _fitted_law(self) -> FittedLaw:
+        return latent_law(self._model, self.coef_, feature_names(self, self.n_features_in_))
 
     def _rows(self, X: Any) -> Vector:
         """Rows to say something of, checked."""

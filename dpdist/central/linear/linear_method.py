@@ -175,10 +175,11 @@ class LinearMethod(IterativeMethod):
     @property
     def no_intervals(self) -> str:
         return (
-            f"solver={self.name!r} releases no Hessian at its solution, by which noise and data would move it, so that "
-            "no interval is known to be valid. Standard errors are known of solver='newton' (logistic loss), "
+            f"of solver={self.name!r} it is not known how noise and data move the solution, which takes a Hessian and "
+            "the variation of gradients there. Standard errors are known of solver='newton' (logistic loss), "
             "'sufficient-statistics' (squared loss) and 'robust-newton' (Huber's, or squares with residuals that are "
-            "cut), with a ridge penalty or none and without a constraint"
+            "cut), with a ridge penalty or none and without a constraint; LogisticRegression of two classes has them "
+            "by bootstrap(public_X=...) with every solver, by public rows"
         )
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_expit, log_softmax
+from scipy.special import expit, log_expit, log_softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 
 from dpdist.central.linear.linear_method import LinearMethod, Problem
@@ -21,11 +21,14 @@ from dpdist.constraints import Constraint, ElasticNet, Penalty
 from dpdist.engine.shards import Prepare
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.answer_kinds import Answer
+from dpdist.estimators.fitted_law import FittedLaw
+from dpdist.estimators.inference import feature_names
 from dpdist.estimators.parameters import check_between, check_bound
 from dpdist.estimators.row_maps import ClassCodes
+from dpdist.kernels.clip import clip_l2
 from dpdist.losses import Loss
 from dpdist.losses.class_weights import against_rest, weighted
-from dpdist.method import Public
+from dpdist.method import Public, Vector
 
 
 @dataclass(eq=False, repr=False)
@@ -170,6 +173,38 @@ class LogisticRegression(_LinearClassifier):
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probability of each class; with more than two, one against the rest, scaled to sum to 1."""
         return np.exp(self.predict_log_proba(X))
+
+    def _fitted_law(self) -> FittedLaw | str:
+        if len(self.classes_) > 2:
+            return (
+                "each class has a fit of its own, and together they are no law of labels. Fit a class against the rest "
+                "of them"
+            )
+        if self.class_weight is not None:
+            return (
+                "weighted classes give the odds of another population than that of the rows: fit without class_weight"
+            )
+        if self.constraint is not None or self.l1_ratio or not self.coef_.all():
+            return (
+                "a constraint or penalty holds some coefficients at 0 or at the edge of a set, where fits to simulated "
+                "rows do not vary as fits to others would. Without constraint and l1_ratio there would be intervals"
+            )
+        names = (*feature_names(self, self.n_features_in_), *(["intercept"] if self.fit_intercept else []))
+
+        def read(other: Any) -> Vector:
+            return np.append(other.coef_, other.intercept_)[: len(names)]
+
+        def draw(w: Vector, X: Vector, rng: np.random.Generator) -> tuple[Vector, NDArray[Any]]:
+            d = X.shape[1]
+            rows = X if self.clipped_to_ is None else clip_l2(X, self.clipped_to_)
+            odds = rows @ w[:d] + (w[d] if len(w) > d else 0.0)
+            return X, self.classes_[(rng.random(len(X)) < expit(odds)).astype(int)]
+
+        return FittedLaw(
+            read(self), names, np.arange(self.n_features_in_)[None, :], draw, read,
+            "Rests on the model: labels of these odds, and features like those of public_X.",
+            needs_features=True, takes_features=True,
+        )  # fmt: skip
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
         """Logarithm of `predict_proba`, finite where that rounds to 0."""

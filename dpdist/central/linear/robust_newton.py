@@ -20,6 +20,10 @@ other gradient the sizes of the residuals are counted in octaves as well, for 1 
 times their median. It falls as the fit gets better, and the noise falls with it. At the solution they are counted once
 more, in any case: how many are cut, and how large the others are, tells how sure the coefficients are.
 
+The threshold says little of how large slopes are: those of a weak signal, or of labels that are small beside it, are
+below the noise long before they are below h. So all releases are asked in the end how large slopes are, and as much is
+kept of them as that says.
+
 Why it is private: counts, curvature and gradients are sums of bounded rows, released with Gaussian noise; B, the
 constant feature, steps and solution follow from releases.
 """
@@ -251,6 +255,7 @@ class RobustNewton(LinearMethod):
             rounds=["gradient"] * self.rounds,
             least_length=LEAST_LENGTH,
             signal=problem.signal,
+            sized=True,
         )
 
         def answer(question: Question) -> Noisy:

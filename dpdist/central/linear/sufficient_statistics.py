@@ -62,8 +62,10 @@ LABEL_SCALE = 0.7
 """Of labels at their bound, relative to rows at theirs: less would hide X'y, more would hide X'X."""
 KNOWN = 100.0
 """Rows x mu over which the constant feature is as large as row_norm."""
-LARGEST_CONSTANT = 2.0
-"""Relative to row_norm."""
+CONSTANT = (0.4, 2.0)
+"""Least and largest, relative to row_norm. Slopes are told by ``X'y - m X'1``, m the mean label: the noise of the sum
+of the rows counts m / c times. With m at half of the label bound and c as large as one of 50 columns it is 2.5 times
+that of ``X'y``; at .4 it is as large, for a seventh more noise in all."""
 LOOK = 5000.0
 """Rows x mu / sqrt(features) below which the norms of rows are counted: the noise is in proportion to the norm beyond
 which rows count less, and a usual one is often far below the public bound."""
@@ -184,14 +186,15 @@ class SufficientStatistics(LinearMethod):
         )
 
     def constant(self, row_norm: float) -> float:
-        """The constant feature, in proportion to the rows: where data are scarce it is larger than that of the problem,
-        or nothing would tell the mean of the labels."""
+        """The constant feature, in proportion to the rows: mostly larger than that of the problem, and where data are
+        scarce by so much that something tells the mean of the labels."""
         problem, public = self.problem, self.public
         if not problem.intercept:
             return 0.0
         strength = public.n_units * gdp_mu(public.budget.epsilon, public.budget.delta)
         largest = self._bounds[0]
-        return max(problem.intercept, min(KNOWN / strength, LARGEST_CONSTANT) * largest) * (row_norm / largest)
+        wanted = float(np.clip(KNOWN / strength, *CONSTANT)) * largest
+        return max(problem.intercept, wanted) * (row_norm / largest)
 
     def _in_units(self, point: Vector, row_norm: float) -> Vector:
         """The same with the constant feature of the problem."""

@@ -19,6 +19,7 @@ from dpdist.constraints import L2Ball
 from dpdist.errors import BudgetError
 from dpdist.estimators.iterative_method import IterativeMethod
 from dpdist.estimators.parameters import need_delta
+from dpdist.identity import ADDED
 from dpdist.method import DECIDED, Method, Noted, Oracle, Public, Vector
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.budget import Neighbours
@@ -38,6 +39,8 @@ class RankingStatement(Noted):
     radius: float
     classes: tuple[Any, ...] = ()
     threshold: float | None = None
+    bounded: bool = field(default=True, metadata=ADDED)
+    """Whether the radius was stated, rather than taken for the longest that scores need."""
 
     @property
     def smoothness(self) -> float:
@@ -57,7 +60,7 @@ class RankingMethod(Method):
     statement: RankingStatement = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
 
     parameter = "solver"
-    solves_with = ("classes", "threshold", "radius")
+    solves_with = ("classes", "threshold", "radius", "bounded")
     measures: ClassVar[str] = (
         "expected excess of the mean pair loss over the best coefficients in the ball, from noise and from what is "
         "left to optimise, for rows as long as row_norm"

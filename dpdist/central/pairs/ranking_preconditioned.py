@@ -1,19 +1,27 @@
-"""Gradients of all pairs that one released second moment preconditions: for correlated columns, or unequal ones.
+"""Gradients of all pairs in a frame of the rows that is released first: for columns of any scale and correlation.
 
-The second moment ``A = sum x x'`` of the clipped rows is released once, and each round steps by
+Three things are released. How large the entries of each column are, counted in octaves; the second moment of the rows
+with a constant feature, every column divided by its size; and, in each round, the gradient over all pairs of the rows
+in the frame that the two make, centred and turned to their principal axes, where each has about unit variance:
 
-    w <- project(w - U^-1 (g + noise)),    U = max(2 (A + edge) / (n - 1), floor)
+    w <- w - (g + noise) / 2,    |w| at most 10 / R',    coef = frame' w
 
-in the metric of U: g the mean gradient of all pairs, ``edge`` what the noise of A may hide of an eigenvalue, and
-``floor`` the curvature below which a coordinate of the usual size is not told from the noise of a gradient. The two
-orders of a pair of two classes have together a Hessian of at most ``2 D D'``, ``D = x_i - x_j``, and the sum of
-``D D'`` over all pairs is at most ``n A``: no step overshoots, whatever the rows are. Plain steps of size ``1 / R^2``
-come nowhere near in a hundred rounds where columns are correlated.
+R' the norm to which rows are clipped in the frame: a frame of d axes has rows of mean square norm d at most, so that
+``1.2 sqrt(d)`` cuts few. Noise of a gradient is as large in all directions as rows are long. Where it is added to
+columns as they come, as `dpdist.central.pairs.ranking_gradient` does, ``row_norm`` is that of the largest columns, and
+steps that undo their scale and correlation enlarge the noise with the small ones; in the frame it is the same for all.
+Scores differ by a constant that no pair sees.
 
-Why it is private: rows enter through the second moment and through sums over pairs, whose sensitivities are exact
-(`dpdist.queries.moment_sums`, `dpdist.queries.pair_sums`).
+An entry is divided by the root of the mean square of its column, or by a third of the size that hardly any exceeds,
+whichever is larger: else a rare 1 among zeros would be all that is left of its row. Axes that the noise of the moment
+hides are as short as they may be. The two orders of a pair of two classes have together a Hessian of at most
+``2 D D'``, ``D = x_i - x_j``, whose sum over all pairs is at most n times the second moment of the rows, wherever they
+are centred: a step of 1/2 overshoots for no rows.
 
-Source: as `dpdist.central.linear.preconditioned`, for pairs.
+Why it is private: rows enter through counts, a second moment and sums over pairs, whose sensitivities are exact
+(`dpdist.queries.framed_sums`); the frame is made of releases.
+
+Source: as `dpdist.central.linear.preconditioned`, for pairs, with rows clipped behind the map and not before it.
 """
 
 from __future__ import annotations
@@ -30,27 +38,36 @@ from dpdist.central.pairs.ranking_method import TAIL, RankingRounds, RankingStat
 from dpdist.constraints import L2Ball
 from dpdist.errors import BudgetError
 from dpdist.kernels.moments import unpack_symmetric
+from dpdist.kernels.whitened_rows import Frame
 from dpdist.method import DECIDED, Line, Oracle, Public, Vector
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
-from dpdist.queries.moment_sums import SecondMomentSum
-from dpdist.queries.pair_sums import PairSum
-from dpdist.solvers.filtered_newton import MARGINS
+from dpdist.queries.framed_sums import ColumnSizeCounts, FramedMomentSum, FramedPairSum, Placed
 from dpdist.solvers.loops import drive, prox_gradient
 from dpdist.solvers.metric_steps import in_metric
 
-MOMENT_SHARE = 0.15
+SIZES_SHARE, MOMENT_SHARE = 0.05, 0.1
 ROUNDS = 60
+STEP = 0.5
+LONGEST = 1.2
+"""Norm to which rows are clipped, over the root of the mean square that it has at most."""
+CONSTANT = 0.5
+"""The constant feature beside them, over the same."""
+SEEN = 4.0
+"""Standard deviations of the noise above which a count is one of entries."""
+RARE = 3.0
+"""How many times the size of a column its largest entries may be."""
+LARGEST_SCORE = 10.0
 ENOUGH = 2.0
-"""Average eigenvalue of rows as long as ``row_norm``, over ``edge``, from which the matrix is worth its share."""
+"""Average eigenvalue of rows as long as they may be, over what noise may hide, from which the frame is worth it."""
 MOST_FEATURES = 500
 """A matrix of that size is released and decomposed."""
 
 
 @dataclass(frozen=True)
 class PreconditionedPairs(RankingRounds):
-    """Gradients of all pairs, preconditioned by one released second moment.
+    """Gradients of all pairs in a frame that is released first: columns of one size, centred, along principal axes.
 
     Parameters
     ----------
@@ -79,7 +96,8 @@ class PreconditionedPairs(RankingRounds):
                 f"solver='preconditioned' releases a matrix, which {public.n_features} features are too many for (at "
                 f"most {MOST_FEATURES}): use solver='gradient'"
             )
-        query = PairSum(statement.row_norm, public.n_rows, public.n_features)
+        longest, whole = LONGEST * math.sqrt(public.n_features), statement.row_norm
+        query = FramedPairSum(longest, public.n_rows, public.n_features, whole_norm=whole)
         return replace(self._with(public, statement, query=query), n_rounds=self.n_rounds or ROUNDS)
 
     @classmethod
@@ -88,38 +106,77 @@ class PreconditionedPairs(RankingRounds):
         d, budget = public.n_features, public.budget
         if budget.delta == 0 or d > MOST_FEATURES:
             return False
-        noise = 1 / (gdp_mu(budget.epsilon, budget.delta) * math.sqrt(MOMENT_SHARE))
-        return public.n_units / d > ENOUGH * (2 * math.sqrt(d) + BEYOND) * noise
+        noise = d * (LONGEST**2 + CONSTANT**2) / (gdp_mu(budget.epsilon, budget.delta) * math.sqrt(MOMENT_SHARE))
+        return public.n_units > ENOUGH * (2 * math.sqrt(d) + BEYOND) * noise
+
+    # -- the plan ---------------------------------------------------------------------------------------------------
 
     @property
-    def _moment(self) -> SecondMomentSum:
-        return SecondMomentSum(self.public.n_features, self.statement.row_norm)
+    def _sizes(self) -> ColumnSizeCounts:
+        return ColumnSizeCounts(self.public.n_features, self.statement.row_norm)
+
+    @property
+    def _moment(self) -> FramedMomentSum:
+        longest, d = self.query.row_norm, self.public.n_features
+        constant = CONSTANT * math.sqrt(d)
+        return FramedMomentSum(d, longest, intercept=constant, whole_norm=self.statement.row_norm)
 
     def lines(self) -> Sequence[Line]:
         return [
+            Line("sizes", Gaussian(), self._sizes, share=SIZES_SHARE),
             Line("second moment", SymmetricGaussian(), self._moment, share=MOMENT_SHARE),
-            Line("pairs", Gaussian(), self.query, count=self.rounds, share=1 - MOMENT_SHARE),
+            Line("pairs", Gaussian(), self.query, count=self.rounds, share=1 - SIZES_SHARE - MOMENT_SHARE),
         ]
 
+    # -- the solution -----------------------------------------------------------------------------------------------
+
     def solution(self, oracle: Oracle) -> Vector:
-        ball, d = L2Ball(self.statement.radius), self.public.n_features
-        values, vectors = np.linalg.eigh(unpack_symmetric(oracle.ask("second moment")))
-        edge = (2 * math.sqrt(d) + BEYOND) * oracle.noise_std / math.sqrt(2)
-        noise = self.gradient_noise(self.query.unit_sensitivity(self.public.neighbours, None, self.public.units))
-        floor = oracle.plan["pairs"].mechanism.noise_std(noise) * self.statement.row_norm / math.sqrt(MARGINS)
-        above = np.maximum(2 * (values + edge) / max(self.public.n_rows - 1, 1), floor)
-        metric, inverse = (vectors * above) @ vectors.T, (vectors / above) @ vectors.T
+        sizes = oracle.ask("sizes").reshape(-1, self._sizes.octaves)
+        frame = self._turned(oracle, Frame(self._scales(sizes, oracle.noise_std)))
+        assert frame.axes is not None
+        back = frame.axes / frame.scales[:, None]
 
         def gradient(w: Vector) -> Vector:
-            found: Vector = inverse @ self.mean_gradient(oracle.ask("pairs", oracle.visit(w)))
-            return found
+            oracle.visit(back @ w)
+            return self.mean_gradient(oracle.ask("pairs", Placed(frame, w)))
 
-        prox = in_metric(lambda v, step: ball.project(v), metric)
-        return drive(prox_gradient(np.zeros(d), prox, 1.0, self.rounds, tail=TAIL), gradient)
+        ball = L2Ball(LARGEST_SCORE / self.query.row_norm)
+        prox = lambda v, _: ball.project(v)  # noqa: E731
+        found = drive(prox_gradient(np.zeros(len(back)), prox, STEP, self.rounds, tail=TAIL), gradient)
+        return self._within(back @ found, back)
+
+    def _scales(self, counts: Vector, noise: float) -> Vector:
+        """What each column is divided by, from the counts of its entries in octaves."""
+        ends = self.statement.row_norm * 2.0 ** -np.arange(counts.shape[1])
+        seen = np.where(counts > SEEN * noise, counts, 0.0)
+        squares = seen @ (0.75 * ends) ** 2 / self.public.n_rows
+        largest = np.where(seen.any(axis=1), ends[(seen > 0).argmax(axis=1)], self.statement.row_norm)
+        scales: Vector = np.maximum(np.sqrt(squares), largest / RARE)
+        return scales
+
+    def _turned(self, oracle: Oracle, scaled: Frame) -> Frame:
+        """The frame of scaled columns, centred and turned to the principal axes."""
+        query, n, d = self._moment, self.public.n_rows, self.public.n_features
+        moment = unpack_symmetric(oracle.ask("second moment", scaled)) / n
+        centre = moment[d, :d] / query.intercept
+        values, vectors = np.linalg.eigh(moment[:d, :d] - np.outer(centre, centre))
+        edge = (2 * math.sqrt(d) + BEYOND) * oracle.noise_std / math.sqrt(2) / n
+        axes = vectors / np.sqrt(np.maximum(values, 0.0) + edge)
+        return replace(scaled, longest=query.row_norm, centre=centre, axes=axes)
+
+    def _within(self, coef: Vector, back: Vector) -> Vector:
+        """The nearest coefficients of the stated norm, by how far apart scores are; these where none was stated."""
+        if not self.statement.bounded:
+            return coef
+        forth = np.linalg.inv(back)
+        ball = L2Ball(self.statement.radius)
+        found: Vector = in_metric(lambda v, _: ball.project(v), forth.T @ forth)(coef, 1.0)
+        return found
 
     def expected_error(self, plan: Plan) -> float | None:
-        """As of plain gradients, whose steps are as good for rows that are equally long in all directions."""
+        """Of steps of size 1/2, for rows that the frame makes equally long in all directions."""
         public = self.public
         sensitivity = self.query.unit_sensitivity(public.neighbours, None, public.units)
         noise = self.gradient_noise(plan["pairs"].mechanism.noise_std(sensitivity))
-        return self.steps_and_noise(self.rounds, noise)
+        radius = LARGEST_SCORE / self.query.row_norm
+        return radius**2 / (2 * STEP * self.rounds) + STEP * public.n_features * noise**2 / 2

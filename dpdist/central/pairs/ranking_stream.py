@@ -4,7 +4,13 @@
 
 A step for each block but the first; returned is the mean of the last half of the points. With ``memory="fifo"`` a step
 reads two adjacent blocks only, whatever the length of the stream; the full past is somewhat more exact, and each step
-reads all rows so far.
+reads all rows so far. Steps of a long stream are drawn in chains: a point goes from one to the next at the coordinator,
+and a chain is written down as one release, so that a stream of a million rows does not wait a thousand times for a
+disk. A chain that was not written down when its process ended is drawn anew: nobody saw a value of it.
+
+A stream may arrive in pieces (`PairwiseRanker.partial_fit`). What it pays is declared and charged once, with the first
+piece: ``stream_rows`` rows. Releases that were written down are taken from the journal, in whatever process, so that a
+piece has to hold the rows of steps that are still to come, and the block before them, and no others.
 
 Why it is private: a row moves the gradient of its own block by ``G / b`` at most, b the rows of a block, ``G = 4 R``,
 and later ones by that over the blocks of past (`dpdist.queries.pair_sums.StreamPairSum`); all in all it pays for 1.645
@@ -16,13 +22,15 @@ Source: spec 02, section 4, in the place of seed 000, Algorithms 3.3.9 to 3.3.13
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from dpdist.central.pairs.ranking_method import RankingRounds, RankingStatement
+import numpy as np
+
+from dpdist.central.pairs.ranking_method import TAIL, RankingRounds, RankingStatement
+from dpdist.constraints import L2Ball
 from dpdist.errors import BudgetError
 from dpdist.estimators.parameters import check_bound, check_count, choice
 from dpdist.identity import ADDED
@@ -31,6 +39,22 @@ from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.accounting.stream_paths import DRAWN, MEMORIES, StreamPath
 from dpdist.privacy.mechanisms.additive import Gaussian
 from dpdist.queries.pair_sums import StreamPairSum
+
+MOST_RELEASES = 64
+"""Of a stream, by default: a chain that is drawn anew after a crash is a small part of it."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A descent that follows a stream: where it stands, and how it goes on."""
+
+    point: Vector
+    step: float
+    radius: float
+
+    def after(self, gradient: Vector) -> Steps:
+        """One step further."""
+        return replace(self, point=L2Ball(self.radius).project(self.point - self.step * gradient))
 
 
 @dataclass(frozen=True)
@@ -51,6 +75,11 @@ class PairStream(RankingRounds):
         Public. Default: ``1 / row_norm^2``.
     seed : int, default 0
         Public, of a random buffer.
+    together : int, optional
+        Steps that are drawn in a chain and written down as one release; more than 1 where all have the same noise:
+        with ``memory="fifo"`` and one block of past. Default there: so many that there are 64 releases at most.
+    stream_rows : int, optional
+        Public: how many rows the stream will have, for one that arrives in pieces (`PairwiseRanker.partial_fit`).
 
     Examples
     --------
@@ -71,6 +100,8 @@ class PairStream(RankingRounds):
     n_kept: int = 1
     step_size: float | None = None
     seed: int = field(default=0, metadata=ADDED)
+    together: int | None = field(default=None, metadata=ADDED)
+    stream_rows: int | None = field(default=None, metadata=ADDED)
 
     path: StreamPath = field(default=None, kw_only=True, repr=False, metadata=DECIDED)  # type: ignore[assignment]
 
@@ -82,6 +113,14 @@ class PairStream(RankingRounds):
             raise BudgetError(f"n_kept={self.n_kept} has nobody to read it with memory='all', which keeps all blocks")
         if self.step_size is not None:
             check_bound("step_size", self.step_size)
+        for name in ("together", "stream_rows"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        if (self.together or 1) > 1 and (self.memory, self.n_kept) != ("fifo", 1):
+            raise BudgetError(
+                f"together={self.together} is for steps that all have the same noise, with memory='fifo' and n_kept=1: "
+                "leave it out"
+            )
         check_count("seed", self.seed, low=0)
         if self.seed and self.memory not in DRAWN:
             raise BudgetError(f"seed={self.seed} has nobody to read it: memory={self.memory!r} draws nothing")
@@ -97,8 +136,10 @@ class PairStream(RankingRounds):
         rounds = self.n_rounds or decided._default_rounds()
         if public.n_rows < rounds + 1:
             raise BudgetError(f"{public.n_rows} rows are too few for {rounds + 1} blocks of a stream: take more rows")
-        path = StreamPath(self.memory, rounds + 1, public.n_rows // (rounds + 1), self.n_kept, self.seed)
-        return replace(decided, n_rounds=rounds, path=path)
+        together = self.together or (-(-rounds // MOST_RELEASES) if (self.memory, self.n_kept) == ("fifo", 1) else 1)
+        rows = public.n_rows // (rounds + 1)
+        path = StreamPath(self.memory, rounds + 1, rows, self.n_kept, self.seed, min(together, rounds))
+        return replace(decided, n_rounds=rounds, together=path.together, path=path)
 
     def _default_rounds(self) -> int:
         statement, n = self.statement, self.public.n_rows
@@ -106,22 +147,50 @@ class PairStream(RankingRounds):
         blocks = (statement.smoothness * statement.radius * signal / (3.6 * statement.lipschitz)) ** (2 / 3)
         return max(1, math.floor(min(blocks, n)) - 1)
 
-    def _query(self, turn: int) -> StreamPairSum:
-        return StreamPairSum(self.statement.row_norm, self.public.n_features, self.path, turn)
+    def _query(self, release: int) -> StreamPairSum:
+        step = release * self.path.together
+        return StreamPairSum(self.statement.row_norm, self.public.n_features, self.path, step)
 
     def lines(self) -> Sequence[Line]:
-        return [Line("pairs", Gaussian(), self._query(0), count=self.rounds, path=self.path)]
+        return [Line("pairs", Gaussian(), self._query(0), count=self.path.n_releases, path=self.path)]
+
+    @property
+    def first_window(self) -> int:
+        """The end of the rows that the first release reads."""
+        return (self.path.together + 1) * self.path.block_rows
+
+    def releases_in(self, n_rows: int) -> int:
+        """How many releases the first rows of the stream make."""
+        path = self.path
+        steps = max(n_rows // path.block_rows - 1, 0)
+        return path.n_releases if steps >= path.n_steps else steps // path.together
+
+    def next_row(self, steps: int) -> int:
+        """The first row that is read when so many steps are behind."""
+        path = self.path
+        return (min(path.past(steps)) if steps < path.n_steps else path.n_blocks) * path.block_rows
 
     def solution(self, oracle: Oracle) -> Vector:
-        turns = itertools.count()
+        return self.followed(oracle, self.path.n_releases)[0]
 
-        def gradient(w: Vector) -> Vector:
-            query = self._query(next(turns))
-            pairs = oracle.ask("pairs", oracle.visit(w), query)
-            return pairs * (-2 / (self.path.block_rows * query.n_past))
+    def followed(self, oracle: Oracle, releases: int) -> tuple[Vector, int]:
+        """The mean of the last half of the points after so many releases, and all that were made before; and how many.
 
+        The points are one for each step.
+        """
         assert self.step_size is not None
-        return self.descend(gradient, self.step_size)
+        place, points = Steps(np.zeros(self.public.n_features), self.step_size, self.statement.radius), list[Vector]()
+        for release in range(self.path.n_releases):
+            query = self._query(release)
+            if release >= releases and not oracle.was_released("pairs", query):
+                break
+            sums = oracle.ask("pairs", place if self.path.together > 1 else place.point, query)
+            for pairs in sums.reshape(-1, self.public.n_features):
+                oracle.visit(place.point)
+                place = place.after(query.mean_gradient(pairs))
+                points.append(place.point)
+        last = points[len(points) - math.ceil(TAIL * len(points)) :]
+        return sum(last, np.zeros(self.public.n_features)) / len(last), len(points)
 
     def expected_error(self, plan: Plan) -> float | None:
         query: Any = self._query(0)

@@ -18,6 +18,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpdist.errors import MissingBound
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
+from dpdist.estimators.fitted_law import FittedLaw, latent_law
+from dpdist.estimators.inference import feature_names
 from dpdist.estimators.parameters import check_between, check_bound, choice, public_vector
 from dpdist.kernels.latent import Latent, MissingCells, MixedLines, TwoComponents
 from dpdist.local.latent.latent_rounds import (
@@ -93,6 +95,9 @@ class LocalLatentModel(LocalEstimator):
         along = self.first_point(n_features)
         pairs = rows_across(1, n_features, along if along.any() else np.ones(n_features))
         return {name: ({**one, **y}, {**other, **y}) for name, (one, other) in pairs.items()}
+
+    def _fitted_law(self) -> FittedLaw:
+        return latent_law(self._model, self.coef_, feature_names(self, self.n_features_in_))
 
     def _rows(self, X: Any) -> Vector:
         """Rows to say something of, checked."""

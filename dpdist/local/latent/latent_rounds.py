@@ -108,7 +108,7 @@ class LocalEM(LocalMethod):
     def no_intervals(self) -> str:
         return (
             "no information matrix is estimated at the solution of an EM algorithm, by which noise and data would move "
-            "it, so that no interval is known to be valid"
+            "it. bootstrap() has intervals, by fits to rows of the model that was found"
         )
 
     def solve(self, oracle: Oracle) -> Mapping[str, Any]:

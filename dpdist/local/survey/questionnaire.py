@@ -133,7 +133,9 @@ class Survey:
             if "y" not in self.protocol.arrays:
                 raise DataError("labels name the categories of a question, and this one has none")
             size = 2
-        if self.labels and not len(set(self.labels)) == len(self.labels) == size:
+        if twice := [label for i, label in enumerate(self.labels) if label in self.labels[:i]]:
+            raise DataError(f"labels must be different names, and {twice[0]!r} is there twice")
+        if self.labels and len(self.labels) != size:
             raise DataError(f"labels must be {size} different names, got {len(self.labels)}")
 
     @property

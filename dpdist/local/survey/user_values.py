@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpdist.data import Dataset
 from dpdist.engine.checks import check_one_report
 from dpdist.errors import DataError
-from dpdist.estimators.inputs import declared_labels, of_one_kind, opened
+from dpdist.estimators.inputs import dask_labels, declared_labels, of_one_kind, opened
 
 
 def as_given(rows: NDArray[Any]) -> NDArray[Any]:
@@ -50,6 +50,15 @@ def one_column(X: Any, y: Any = None, categories: Sequence[Any] | None = None) -
 
 def _array(values: Any, name: str, categories: Sequence[Any] | None = None) -> Any:
     """A NumPy or Dask array; missing values (of pandas) become NaN."""
+    if hasattr(values, "columns") and hasattr(values, "iloc"):  # a frame, of pandas or Dask
+        if len(values.columns) > 1:
+            raise DataError(
+                f"{name} must have one value per user, and this frame has {len(values.columns)} columns: pass one of "
+                f"them, as in frame[{values.columns[0]!r}]"
+            )
+        values = values[values.columns[0]]
+    if hasattr(values, "__dask_graph__") and hasattr(values, "to_dask_array"):
+        return dask_labels(values, categories)
     if hasattr(values, "__dask_graph__") and hasattr(values, "dtype"):
         return values
     dtype = getattr(values, "dtype", None)

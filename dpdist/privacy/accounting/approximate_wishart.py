@@ -18,7 +18,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.integrate import quad
+import scipy
 from scipy.special import gammaln
 
 from dpdist.errors import BudgetError
@@ -102,7 +102,7 @@ def _mean(value, q: int, end: float, start: float = 0.0) -> float:  # type: igno
         return 0.0
     knots = sorted({start, end, *(k for k in (1.0, *(middle + j * width for j in range(-6, 7))) if start < k < end)})
     total = sum(
-        quad(lambda t: value(t) * density(t), a, b, limit=200, epsabs=0, epsrel=1e-9)[0]
+        scipy.integrate.quad(lambda t: value(t) * density(t), a, b, limit=200, epsabs=0, epsrel=1e-9)[0]
         for a, b in itertools.pairwise(knots)
     )
     return max(0.0, float(total)) * (1 + _SLACK)

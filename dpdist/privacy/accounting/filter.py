@@ -85,7 +85,11 @@ def left(limit: Limit, spent: Amount) -> Amount:
         spent_mu = math.inf if spent.mu is None else spent.mu
         mu = math.sqrt(max(0.0, _limit_mu(limit.budget) ** 2 - spent_mu**2))
         return Amount(gdp_epsilon(mu, limit.budget.delta), limit.budget.delta, mu)
-    return Amount(max(0.0, limit.budget.epsilon - spent.epsilon), max(0.0, limit.budget.delta - spent.delta))
+    epsilon, delta = (
+        0.0 if of - gone <= of * TOLERANCE else of - gone  # what calibration has left of a limit that is used up
+        for of, gone in ((limit.budget.epsilon, spent.epsilon), (limit.budget.delta, spent.delta))
+    )
+    return Amount(epsilon, delta)
 
 
 def check_suits(dataset_id: str, limit: Limit | None, neighbours: Neighbours, charge: Charge) -> None:
@@ -128,15 +132,15 @@ def check_fits(
         fits = fits and then.delta <= limit.budget.delta * (1 + TOLERANCE)
     if fits:
         return
-    before = total(limit, spent)
+    before, exact = total(limit, spent), limit.composition == "gaussian"
     raise BudgetExceeded(
         f"the charge does not fit into the limit of {dataset_id!r} (rule {limit.composition!r}, "
-        f"{limit.neighbours.value}): limit {_show(limit.budget)}, spent {_show(before)}, asked {_show(charge)}, "
-        f"left {_show(left(limit, before))}. "
+        f"{limit.neighbours.value}): limit {_show(limit.budget)}, spent {_show(before, exact)}, asked "
+        f"{_show(charge, exact)}, left {_show(left(limit, before), exact)}. "
         f"Nothing was charged. Ask for less, or let the owner of the data raise the limit.{way_out}"
     )
 
 
-def _show(amount: Budget | Charge | Amount) -> str:
-    mu = "" if isinstance(amount, Budget) or amount.mu is None else f", mu {amount.mu:.6g}"
+def _show(amount: Budget | Charge | Amount, exact: bool = False) -> str:
+    mu = "" if not exact or isinstance(amount, Budget) or amount.mu is None else f", mu {amount.mu:.6g}"
     return f"(epsilon {amount.epsilon:.6g}, delta {amount.delta:.6g}{mu})"

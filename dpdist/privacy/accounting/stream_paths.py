@@ -32,9 +32,10 @@ DRAWN = ("reservoir", "rsx")
 
 @dataclass(frozen=True)
 class StreamPath:
-    """Which blocks of a stream every release reads.
+    """Which blocks of a stream every step reads, and which steps are released together.
 
-    Release t = 0, 1, ... compares block t + 1 with blocks before it.
+    Step t = 0, 1, ... compares block t + 1 with blocks before it. What rows pay is counted by steps: how many of them
+    are written down together changes nothing of it.
 
     Parameters
     ----------
@@ -45,6 +46,8 @@ class StreamPath:
     n_kept : int, default 1
     seed : int, default 0
         Public, of a random buffer.
+    together : int, default 1
+        Steps of a release: one for each of so many blocks, drawn one after another and written down together.
 
     Examples
     --------
@@ -59,36 +62,46 @@ class StreamPath:
     block_rows: int
     n_kept: int = 1
     seed: int = field(default=0, metadata=ADDED)
+    together: int = field(default=1, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if self.memory not in MEMORIES:
             raise BudgetError(f"memory={self.memory!r} is not known; choose one of {', '.join(MEMORIES)}")
-        if not (self.n_blocks >= 2 and self.block_rows >= 1 and self.n_kept >= 1):
+        if self.together > 1 and (self.memory, self.n_kept) != ("fifo", 1):
+            raise BudgetError(
+                "steps are released together where all of them have the same noise: with memory='fifo' and n_kept=1"
+            )
+        if not (self.n_blocks >= 2 and self.block_rows >= 1 and self.n_kept >= 1 and self.together >= 1):
             raise BudgetError(
                 f"a stream has at least two blocks of at least one row, got {self.n_blocks} of {self.block_rows}"
             )
 
     @property
-    def n_releases(self) -> int:
+    def n_steps(self) -> int:
         """One for every block but the first."""
         return self.n_blocks - 1
 
-    def past(self, turn: int) -> Sequence[int]:
-        """The blocks that block ``turn + 1`` is compared with, in their order; one may be there several times."""
-        if not 0 <= turn < self.n_releases:
-            raise BudgetError(f"the stream has releases 0 to {self.n_releases - 1}, and none with number {turn}")
+    @property
+    def n_releases(self) -> int:
+        """Of ``together`` steps each, the last one of what is left."""
+        return -(-self.n_steps // self.together)
+
+    def past(self, step: int) -> Sequence[int]:
+        """The blocks that block ``step + 1`` is compared with, in their order; one may be there several times."""
+        if not 0 <= step < self.n_steps:
+            raise BudgetError(f"the stream has steps 0 to {self.n_steps - 1}, and none with number {step}")
         if self.memory in DRAWN:
-            held = buffer_path(self.memory, self.n_blocks, self.n_kept, self.seed)[turn + 1]
+            held = buffer_path(self.memory, self.n_blocks, self.n_kept, self.seed)[step + 1]
             return [int(block) for block in np.sort(held[held >= 0])]
-        return range(max(0, turn + 1 - self.n_kept) if self.memory == "fifo" else 0, turn + 1)
+        return range(max(0, step + 1 - self.n_kept) if self.memory == "fifo" else 0, step + 1)
 
     @cached_property
     def paid(self) -> float:
         """How many full releases the dearest row pays for."""
         if self.memory in DRAWN:
             return self._paid_by_blocks() * (1 + 2.0**-40)
-        reach = self.n_kept if self.memory == "fifo" else self.n_releases
-        shares = [1.0 / len(self.past(turn)) ** 2 for turn in range(min(self.n_releases, 2 * reach))]
+        reach = self.n_kept if self.memory == "fifo" else self.n_steps
+        shares = [1.0 / len(self.past(step)) ** 2 for step in range(min(self.n_steps, 2 * reach))]
         # block 0 is never new, and no block later in the stream stays longer, or with fewer others, than block 1
         first, second = math.fsum(shares[:reach]), 1.0 + math.fsum(shares[1 : reach + 1])
         return max(first, second) * (1 + 2.0**-40)
@@ -96,8 +109,8 @@ class StreamPath:
     def _paid_by_blocks(self) -> float:
         paid = np.ones(self.n_blocks)
         paid[0] = 0.0  # never new
-        for turn in range(self.n_releases):
-            past = self.past(turn)
+        for step in range(self.n_steps):
+            past = self.past(step)
             for block, times in Counter(past).items():
                 paid[block] += (times / len(past)) ** 2
         return float(paid.max())

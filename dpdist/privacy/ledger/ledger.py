@@ -35,6 +35,7 @@ from dpdist.privacy.ledger.accounts import (
     read_limit,
 )
 from dpdist.privacy.ledger.heads import Head, Witness, advance
+from dpdist.privacy.ledger.journal import SCHEMA as JOURNAL_TABLES
 from dpdist.privacy.ledger.journal import AnyJournal, Journal
 from dpdist.privacy.ledger.location import check_is_ledger, default_path, is_there, wherever
 from dpdist.privacy.ledger.object_journal import ObjectJournal
@@ -118,7 +119,8 @@ class Ledger(LedgerWriter):
         self.witnesses = tuple(witnesses)
         self._journal = self.path if journal is None else os.fspath(journal)
         self._places = wherever(self.path), wherever(self._journal)
-        self._db = open_store(self.path, SCHEMA)
+        beside = (JOURNAL_TABLES,) if self.path == self._journal else ()
+        self._db = open_store(self.path, SCHEMA, *beside)
         self._seen: Head | None = None
 
     @classmethod

@@ -67,6 +67,8 @@ class PaidRun:
         witnesses: Sequence[Witness] = (),
     ) -> None:
         self.run_id = run_id
+        self.goes_on = False
+        """Whether it was charged before it was opened here, so that it pays nothing again."""
         self._ledger = ledger
         self._journal = journal
         self._dataset_id = dataset_id
@@ -96,7 +98,8 @@ class PaidRun:
         self._ask()
         if ledger.is_empty() and not ledger.keeps(journal) and (head := journal.other(ledger.id)) is not None:
             ledger.check_remembered(head, journal.called, self._account)  # it took the place of a ledger that was lost
-        if not ledger.resume(self._dataset_id, self.run_id, digest, charge, journal, about):
+        self.goes_on = ledger.resume(self._dataset_id, self.run_id, digest, charge, journal, about)
+        if not self.goes_on:
             if journal.holds(self.run_id):
                 raise Forgotten(
                     f"{journal.called} has values of the run {self.run_id!r}, and the ledger {ledger.path} has no "

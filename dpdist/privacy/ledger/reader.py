@@ -23,6 +23,7 @@ from dpdist.privacy.ledger.accounts import (
     check_is_here,
     limit_of,
     read_account,
+    read_limit,
     read_move,
     read_receipt,
 )
@@ -42,7 +43,7 @@ from dpdist.privacy.ledger.records import (
     run_record,
 )
 from dpdist.privacy.ledger.resumption import check_may_go_on
-from dpdist.privacy.ledger.sqlite import Result, Store
+from dpdist.privacy.ledger.sqlite import MEMORY, Result, Store
 from dpdist.privacy.ledger.transaction import Transaction
 
 
@@ -58,7 +59,7 @@ class LedgerReader:
 
         A database can be taken back while it is in use: a server fails over to a copy that lags behind.
         """
-        if self._seen is not None:
+        if self._seen is not None and self.path != MEMORY:
             check_head(db, self.path, self._seen, "this process")
         return work(db), read_head(db)
 
@@ -76,6 +77,8 @@ class LedgerReader:
 
     def head(self) -> Head:
         """Where the ledger stands now: for others to remember, see `dpdist.privacy.ledger.heads`."""
+        if self.path == MEMORY and self._seen is not None:  # nobody else writes to it
+            return self._seen
         return self._look(read_head)
 
     def past(self, account: str, head: Head) -> list[tuple[int, str]]:
@@ -196,7 +199,7 @@ class LedgerReader:
 
     def limit(self, account: str) -> Limit | None:
         """Return the limit of an account that is in force, None if there is none."""
-        return self.account(account).limit
+        return self._read_of(account, lambda db: read_limit(db, account)[0])
 
     def _read_of(self, account: str, work: Callable[[Transaction], Result]) -> Result:
         """What `work` finds of an account; the id of a dataset that pays from another one is refused."""

@@ -25,6 +25,7 @@ _OF_A_RUN = """epsilon, delta, neighbours, mu, split, fold, account,
     dataset_id, run_id, digest, charged_at, user_name, label, journal, library, unit, group_size, total"""
 RUN_COLUMNS = f"SELECT {_OF_A_RUN} FROM dpdist_runs"
 RUN = f"{RUN_COLUMNS} WHERE run_id = ?"
+ACCOUNT_OF_RUN = "SELECT account FROM dpdist_runs WHERE run_id = ?"
 RUNS = f"{RUN_COLUMNS} WHERE account = ? ORDER BY number"
 LAST_RUN = f"{RUN_COLUMNS} WHERE account = ? ORDER BY number DESC LIMIT 1"
 COUNT_RUNS = "SELECT COUNT(*) FROM dpdist_runs WHERE account = ?"

@@ -10,7 +10,6 @@ The file must be on a local disk: SQLite's locks are not reliable on network fil
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import re
 import sqlite3
@@ -23,7 +22,8 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from dpdist.errors import LedgerError, LedgerUnavailable
-from dpdist.privacy.ledger.migrations import Migratable, Schema, bring_up_to_date, check_version, statements_of
+from dpdist.privacy.ledger import idle_connections
+from dpdist.privacy.ledger.migrations import Migratable, Schema, bring_up_to_date, check_version
 from dpdist.privacy.ledger.postgres import PostgresDatabase, is_address
 from dpdist.privacy.ledger.transaction import Transaction
 
@@ -33,6 +33,9 @@ BUSY_TIMEOUT = 30.0
 """Seconds to wait for another process that is writing."""
 _ASK_AGAIN = 0.0005
 """Seconds between two attempts meanwhile: SQLite's own grow to a tenth of a second, in which a hundred could write."""
+
+_CLOSED = sqlite3.connect(":memory:", check_same_thread=False)
+_CLOSED.close()
 
 MEMORY = ":memory:"
 """Path of a database that lives as long as its object: for data in memory and for tests."""
@@ -99,9 +102,12 @@ class Store(Migratable, Protocol):
         """Let go of it."""
 
 
-def open_store(path: str, schema: Schema | None) -> Store:
-    """An SQLite file, or a PostgreSQL database where ``path`` is the address of one; None takes it as it is."""
-    return PostgresDatabase(path, schema) if is_address(path) else Database(path, schema)
+def open_store(path: str, schema: Schema | None, *beside: Schema) -> Store:
+    """An SQLite file, or a PostgreSQL database where ``path`` is the address of one; None takes it as it is.
+
+    Of one in memory, the tables that will stand ``beside`` its own are made with these.
+    """
+    return PostgresDatabase(path, schema) if is_address(path) else Database(path, schema, *beside)
 
 
 class Database:
@@ -113,6 +119,8 @@ class Database:
         A file (created with its directories) or ``":memory:"``.
     schema : Schema or None
         The tables, made or migrated at opening; None for those that are there, whatever they are.
+    *beside : Schema
+        More of them, where it is in memory.
 
     Raises
     ------
@@ -120,7 +128,7 @@ class Database:
         From every method, when the file cannot be read or written durably; when its tables are newer than `schema`.
     """
 
-    def __init__(self, path: str, schema: Schema | None) -> None:
+    def __init__(self, path: str, schema: Schema | None, *beside: Schema) -> None:
         if not path:
             raise LedgerError('a ledger or journal needs a file name, got ""; use ":memory:" for one that is not kept')
         check_is_file_name(path, LEDGER_OR_JOURNAL)
@@ -130,18 +138,29 @@ class Database:
         self._pid = os.getpid()
         self._inodes: dict[str, tuple[int, int] | None] = {}
         self._schemas: tuple[Schema, ...] = ()
-        if path != MEMORY:
-            try:
-                Path(path).parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise LedgerError(
-                    f"the directory of {path} cannot be created ({error.strerror}): "
-                    "name a directory this account may write"
-                ) from error
-            refuse_left_log(path)
-            with contextlib.suppress(OSError):  # explained by the opening, or there is no file yet
-                refuse_other_names(path)
-            refuse_mounted(path)
+        if path == MEMORY:
+            self._begin_in_memory(beside if schema is None else (schema, *beside))
+        else:
+            self._open(path, schema)
+
+    def _begin_in_memory(self, schemas: tuple[Schema, ...]) -> None:
+        self._schemas = self._begun_with = schemas
+        self._connection = idle_connections.take(schemas)
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        for schema in schemas:
+            bring_up_to_date(self, schema, copied=True)
+
+    def _open(self, path: str, schema: Schema | None) -> None:
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LedgerError(
+                f"the directory of {path} cannot be created ({error.strerror}): name a directory this account may write"
+            ) from error
+        refuse_left_log(path)
+        with contextlib.suppress(OSError):  # explained by the opening, or there is no file yet
+            refuse_other_names(path)
+        refuse_mounted(path)
         try:
             # Autocommit mode: transactions are begun and ended by this class only. The lock makes sharing safe.
             self._connection = sqlite3.connect(path, BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
@@ -149,14 +168,13 @@ class Database:
                 self._refuse_others()
                 self._check_pages()
             self._configure()
-            if path != MEMORY:
-                self._inodes[self._file] = _inode(self._file)
+            self._inodes[self._file] = _inode(self._file)
         except _FAILURES as error:
             raise self._explained(error) from error
         try:
             if schema is not None:
                 self.keep(schema)
-            if path != MEMORY and (inode := _inode(log := log_of(self._file))):
+            if inode := _inode(log := log_of(self._file)):
                 self._inodes[log] = inode
         except LedgerError:
             self.close()
@@ -164,12 +182,9 @@ class Database:
 
     def keep(self, schema: Schema) -> None:
         """Make or migrate more tables, and refuse to write once a newer program has changed them."""
-        copied = self.path == MEMORY and not self._schemas
-        if copied:
-            with _COPYING:
-                _empty(schema).backup(self._connection)
-        bring_up_to_date(self, schema, copied)
-        self._schemas = (*self._schemas, schema)
+        if schema not in self._schemas:
+            bring_up_to_date(self, schema)
+            self._schemas = (*self._schemas, schema)
 
     def _check_pages(self) -> None:
         """Refuse tables of which a page was damaged: SQLite itself would find fewer rows and say nothing.
@@ -227,12 +242,13 @@ class Database:
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Return what `work` finds, given a transaction that sees one state of the file and changes nothing."""
-        with self._transaction("BEGIN") as db:
+        with self._transaction("" if self.path == MEMORY else "BEGIN") as db:  # of one connection, the lock is enough
             return work(db)
 
     def write(self, work: Callable[[Transaction], Result]) -> Result:
         """Let `work` change the file, given a transaction that excludes all other writers; durable when it returns."""
-        with self._transaction("BEGIN IMMEDIATE", self._schemas) as db:
+        shared = () if self.path == MEMORY else self._schemas  # nobody else can migrate one in memory
+        with self._transaction("BEGIN IMMEDIATE", shared) as db:
             return work(db)
 
     @contextlib.contextmanager
@@ -240,12 +256,14 @@ class Database:
         with self._lock:
             self._check_file()
             try:
-                self._insist(begin)
+                if begin:
+                    self._insist(begin)
                 try:
                     for schema in schemas:
                         check_version(self.path, self._connection, schema)
                     yield self._connection
-                    self._connection.execute("COMMIT")
+                    if begin:
+                        self._connection.execute("COMMIT")
                 except BaseException:
                     with contextlib.suppress(sqlite3.Error):
                         if self._connection.in_transaction:
@@ -299,20 +317,11 @@ class Database:
     def close(self) -> None:
         """Close the file; later calls raise `LedgerError`."""
         with self._lock:
+            if self.path == MEMORY and self._connection is not _CLOSED:
+                used, self._connection = self._connection, _CLOSED
+                if self._pid == os.getpid() and self._schemas == self._begun_with:
+                    idle_connections.put_back(used, self._schemas)
             self._connection.close()
-
-
-@functools.cache
-def _empty(schema: Schema) -> sqlite3.Connection:
-    """Tables to be copied: every fit on arrays has a ledger in memory, and to make them anew takes as long as a fit."""
-    made = sqlite3.connect(MEMORY, check_same_thread=False)
-    for statement in statements_of(schema):
-        made.execute(statement)
-    made.commit()
-    return made
-
-
-_COPYING = threading.Lock()
 
 
 def located(path: str) -> str:

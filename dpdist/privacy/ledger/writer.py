@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 
@@ -15,6 +14,7 @@ from dpdist.privacy.ledger.heads import advance
 from dpdist.privacy.ledger.journal import AnyJournal, Journal, ReleasedValues, RunJournal
 from dpdist.privacy.ledger.reader import LedgerReader
 from dpdist.privacy.ledger.records import (
+    ACCOUNT_OF_RUN,
     ADD_RELEASE,
     BIND,
     COMMIT,
@@ -93,15 +93,16 @@ class LedgerWriter(LedgerReader):
             run = db.execute(RUN, (run_id,)).fetchone()
             if not run:
                 raise LedgerError(f"run {run_id!r} has not been charged: call open_run before its first release")
-            check_is_here(db, run_record(run).account, self.path)
-            check_may_go_on(db, run_record(run))
+            record = run_record(run)
+            check_is_here(db, record.account, self.path)
+            check_may_go_on(db, record)
             on_file = [ReleaseRecord(*row) for row in db.execute(RELEASE, (release_id, run_id, index))]
             if len(on_file) == 1 and same_release(on_file[0], new):
                 check_uncommitted(db, on_file[0])
                 return on_file[0].when == new.when  # this call's own, if the answer to its COMMIT was lost
             if on_file:
-                raise other_release(run_record(run), index, release_id)
-            db.execute(ADD_RELEASE, dataclasses.astuple(new))
+                raise other_release(record, index, release_id)
+            db.execute(ADD_RELEASE, tuple(vars(new).values()))
             return True
 
         return self._write(append)
@@ -151,7 +152,7 @@ class LedgerWriter(LedgerReader):
             )
         if on_file[1] is not None:
             return int(on_file[1])
-        check_is_here(db, run_record(db.execute(RUN, (run_id,)).fetchone()).account, self.path)
+        check_is_here(db, db.execute(ACCOUNT_OF_RUN, (run_id,)).fetchone()[0], self.path)
         number = advance(db, "commit", release_id).number
         db.execute(COMMIT, (number, release_id))
         return number

@@ -14,6 +14,7 @@ dtype('int64')
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -39,6 +40,12 @@ from dpdist.privacy.randomness.discrete import (
 _SAFE = 2**62
 _PIECE = 2**14  # draws at a time, of very many: the sampler holds some 300 bytes for each
 _ROOT_HALF = Fraction(math.isqrt(2**127) + 1, 2**64)  # just above 1 / sqrt(2)
+
+
+@functools.lru_cache(256)
+def _scale(sensitivity_units: float, strength: float) -> Fraction:
+    """Of the noise, the same in many rounds."""
+    return dyadic_above(Fraction(sensitivity_units) / Fraction(strength))
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ class _IntegerNoise(Mechanism):
         if units.dtype.kind not in "iO":
             raise TypeError(f"a mechanism releases integers (int64 or Python integers), got {units.dtype}")
         check_positive("sensitivity_units", sensitivity_units)
-        scale = dyadic_above(Fraction(sensitivity_units) / Fraction(calibrated(self.strength)))
+        scale = _scale(float(sensitivity_units), float(calibrated(self.strength)))
         noise = self._noise(scale, units.shape, bits)
         if noise.dtype != object and units.dtype != object and _below(units, _SAFE):
             released = units.astype(np.int64) + noise  # two numbers below 2**62 in size

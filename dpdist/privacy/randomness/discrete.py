@@ -46,6 +46,7 @@ between would work with half of them for ever."""
 _SAFE = 2**62  # below it, the sum of two int64 cannot overflow
 _EXP_MARGIN = 1e-14  # exp of a double t with relative error 1e-15 is within this times (1 + t), at least 5x
 _FAR = 1000.0  # exp(-1000) is 0 in doubles
+_TWO = Fraction(2)
 _FEW = 63  # exponents of at most that many parts are looked up
 
 
@@ -77,8 +78,10 @@ def uniform_below(n: int, size: Size, bits: Bits) -> Integers:
 def bernoulli_exp(num: Any, den: Any, bits: Bits) -> NDArray[np.bool_]:
     """Independent coins with ``P(True) = exp(-num / den)`` exactly, elementwise, integers ``num >= 0``, ``den > 0``."""
     few = _few(num, den)
-    num, den = _pair(num, den)
-    shape, num, den = num.shape, num.ravel(), den.ravel()
+    if few is None:
+        num, den = _pair(num, den)
+        den = den.ravel()
+    shape, num = num.shape, num.ravel()
     words = bits.words(num.size)
     result: NDArray[np.bool_]
     if few is not None:
@@ -88,8 +91,8 @@ def bernoulli_exp(num: Any, den: Any, bits: Bits) -> NDArray[np.bool_]:
     else:
         capped = np.minimum(num, den * int(_FAR)) if num.dtype == object else num  # Python refuses 1e308 as a quotient
         result, open_ = _below_exp(words, (capped / den).astype(np.float64))
-    for i in np.flatnonzero(open_):
-        result[i] = _exp_coin(int(words[i]), Fraction(int(num[i]), int(den[i])), bits)
+    for i in open_.nonzero()[0]:
+        result[i] = _exp_coin(int(words[i]), Fraction(int(num[i]), den if few else int(den[i])), bits)
     return np.asarray(result.reshape(shape), dtype=np.bool_)
 
 
@@ -189,7 +192,7 @@ def rounded_gaussian(s: Scale, size: Size, bits: Bits) -> Integers:
     s = _rational(s)
 
     def draw(m: int) -> Integers:
-        whole = _geometric(Fraction(2), m, bits)
+        whole = _geometric(_TWO, m, bits)
         digits, words = bits.words(2 * m).reshape(2, m)
         x = digits.astype(np.float64) * 2.0**-64
         accept, open_ = _below_exp(words, whole * (whole - 1) / 2 + x * (whole + x / 2))
@@ -343,7 +346,7 @@ def _dyadic_shift(value: Fraction) -> Fraction:
 def _rational(scale: Scale) -> Fraction:
     if not (math.isfinite(scale) and scale > 0):
         raise ValueError("the scale of a noise must be positive and finite")
-    return Fraction(scale)
+    return scale if type(scale) is Fraction else Fraction(scale)
 
 
 def _pair(num: Any, den: Any) -> tuple[Integers, Integers]:

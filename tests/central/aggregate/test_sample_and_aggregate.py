@@ -12,7 +12,6 @@ import warnings
 
 import numpy as np
 import pytest
-from distributed import LocalCluster
 from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.linear_model import HuberRegressor, LinearRegression, LogisticRegression, Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -33,6 +32,7 @@ from dpdist.privacy.budget import Neighbours
 from dpdist.problems import linear_problems as synthetic
 from dpdist.queries.block_results import BlockDeviations
 from tests.privacy.exhibits.sample_and_aggregate import results_as_they_are
+from tests.processes import worker_processes
 
 SEEDED = {"radius": 2.0, "delta": 1e-6, "random_state": 0, "cluster": "threads"}
 LARGE = {**SEEDED, "epsilon": 1e9}  # the noise of a mean of 100 blocks is below 1e-6
@@ -312,7 +312,7 @@ def test_a_cluster_gives_the_same(tmp_path):
         {"estimator": Ridge(), "parameters": lambda fitted: fitted.coef_[:2], "combine": ClippedMean(40)},
     ]
     local = [SampleAndAggregate(**{**SEEDED, **way}).fit(data) for way in ways]
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
+    with worker_processes(2) as cluster:
         for way, model in zip(ways, local, strict=True):
             other = SampleAndAggregate(**{**SEEDED, **way, "cluster": cluster}).fit(data)
             assert all(np.array_equal(a.value, b.value) for a, b in zip(other.releases_, model.releases_, strict=True))

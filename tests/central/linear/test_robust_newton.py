@@ -117,6 +117,18 @@ def test_it_is_not_worse_than_a_prediction_of_zero_unless_nothing_can_be_told(la
         assert np.mean(errors) < (2.0 if n == 500 else 1.01), errors
 
 
+def test_of_slopes_below_the_noise_little_is_kept():
+    """Of a tenth of the threshold: before the releases were asked for their size errors were 7.9 in the mean."""
+    errors = []
+    for law, seed in itertools.product(LAWS, range(8)):
+        X, y, f = table(law, 4_000)
+        signal = 0.1 * (f - f.mean()) / f.std()
+        bounds = {**OPTIONS, "second_moment": None, "row_norm": 5.0, "epsilon": 0.2, "random_state": seed}
+        predicted = LinearRegression(**bounds).fit(X, signal + np.clip(y - f, -3, 3)).predict(X)
+        errors.append(np.mean((predicted - predicted.mean() - signal) ** 2) / np.mean(signal**2))
+    assert np.mean(errors) < 4
+
+
 def test_a_guess_that_is_wrong_by_ten_costs_less_than_a_factor_of_two():
     """In the mean of laws and seeds: a single fit varies by as much."""
     data = [table(law) for law in LAWS]

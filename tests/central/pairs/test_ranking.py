@@ -9,6 +9,8 @@ import pytest
 from scipy.special import log_expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from dpdist import Dataset, PairwiseRanker
 from dpdist.central import PairGradient
@@ -104,6 +106,26 @@ def test_correlated_columns_and_few_positive_rows_are_ranked_as_well():
         assert model.score(rows[test], labels[test]) > target - 0.01
     plain = PairwiseRanker("gradient", **{**BOUNDS, "radius": None}).fit(data)
     assert plain.score(rows[test], labels[test]) < target - 0.01
+
+
+def test_rare_ones_and_columns_of_other_scales_are_ranked_as_well():
+    """0/1 columns beside numbers 30 times and more apart, 8 % positive; gradients of rows as they come are far off."""
+    rng = np.random.default_rng(11)
+    ones = rng.random((120_000, 5)) < [0.02, 0.05, 0.1, 0.3, 0.9]
+    spreads = np.geomspace(0.1, 30, 5)
+    rows = np.hstack([ones, (rng.normal(size=(120_000, 5)) + 2) * spreads])
+    scores = rows @ (rng.normal(size=10) / rows.std(axis=0)) / 2
+    labels = (rng.random(120_000) < 1 / (1 + np.exp(np.quantile(scores, 0.94) - scores))).astype(int)
+    train, test = slice(100_000), slice(100_000, None)
+    data = Dataset.from_arrays(X=rows[train], y=labels[train], dataset_id="scales")
+    whole = make_pipeline(StandardScaler(), LogisticRegression()).fit(rows[train], labels[train])
+    target = plain_auc(whole, rows[test], labels[test])
+    settings = {**BOUNDS, "radius": None, "row_norm": 80.0}
+    model = PairwiseRanker(**settings).fit(data)
+    assert model.score(rows[test], labels[test]) > target - 0.01
+    assert PairwiseRanker("gradient", **settings).fit(data).score(rows[test], labels[test]) < target - 0.03
+    close = PairwiseRanker(**{**settings, "radius": 0.5}).fit(data)
+    assert np.linalg.norm(close.coef_) <= 0.5 + 1e-6 < np.linalg.norm(model.coef_)
 
 
 def test_auto_says_why():

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zarr
-from distributed import LocalCluster
 
 from dpdist import Dataset
 from dpdist.engine import progress
@@ -24,6 +23,7 @@ from dpdist.local.survey.questionnaire import Survey
 from dpdist.local.survey.wire import decode, new_ids
 from dpdist.privacy.randomness.draws import SystemDraws
 from tests.local.survey.surveys import SURVEYS, records
+from tests.processes import worker_processes
 
 SURVEY = Survey(LocalProtocol(Category(5), KRR(5, epsilon=2.0)))
 
@@ -95,7 +95,7 @@ def test_stores(mixed, tmp_path):
 
 def test_two_processes(mixed, tmp_path):
     write_reports(tmp_path / "reports.zarr", [mixed[0]])
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
+    with worker_processes(2) as cluster:
         check(aggregate(SURVEY, tmp_path / "reports.zarr", cluster=cluster), mixed)
         check(aggregate(SURVEY, mixed[0], cluster=cluster), mixed)
 

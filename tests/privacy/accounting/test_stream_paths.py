@@ -22,15 +22,16 @@ from dpdist.queries.pair_sums import StreamPairSum
 PATHS = [StreamPath(memory, n, b, kept) for memory, kept in (("all", 1), ("fifo", 1), ("fifo", 3)) for n in (2, 3, 9)
          for b in (1, 2)]  # fmt: skip
 PATHS += [StreamPath(memory, n, 2, 3, seed) for memory in ("reservoir", "rsx") for n, seed in ((9, 0), (60, 1))]
+PATHS += [StreamPath("fifo", n, 2, together=k) for n, k in ((3, 2), (9, 4))]
 PATHS += [StreamPath(memory, 4, 1, 2, 1) for memory in ("reservoir", "rsx")]
 
 
 def dearest(path: StreamPath) -> float:
     """Block by block."""
     paid = [0.0] * path.n_blocks
-    for turn in range(path.n_releases):
-        paid[turn + 1] += 1
-        past = list(path.past(turn))
+    for step in range(path.n_steps):
+        paid[step + 1] += 1
+        past = list(path.past(step))
         for block in set(past):
             paid[block] += (past.count(block) / len(past)) ** 2
     return max(paid)
@@ -55,7 +56,7 @@ def statistic(query, w, X, y):
 def test_no_row_of_a_tiny_stream_pays_more(path):
     """Replace each row by each of many: the squares of what it moves, over the sensitivities, are paid for."""
     rng, n = np.random.default_rng(0), path.n_blocks * path.block_rows
-    queries = [StreamPairSum(1.0, 2, path, turn) for turn in range(path.n_releases)]
+    queries = [StreamPairSum(1.0, 2, path, step) for step in range(path.n_steps)]
     points = [np.zeros(2), np.array([40.0, 0.0]), rng.normal(size=2) * 5]
     most = 0.0
     for _ in range(12):

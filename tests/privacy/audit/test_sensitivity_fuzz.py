@@ -26,6 +26,7 @@ from dpdist.kernels.coordinate_gradients import Residual
 from dpdist.kernels.latent import MissingCells, MixedLines, TwoComponents
 from dpdist.kernels.mixture_shares import Components
 from dpdist.kernels.truncation import HardClip, SmoothTruncation, SoftTruncation
+from dpdist.kernels.whitened_rows import Frame
 from dpdist.losses import (
     Biweight,
     Cauchy,
@@ -62,6 +63,7 @@ from dpdist.queries.column_sums import (
 from dpdist.queries.coordinate_gradient_sums import CoordinateGradientSum, Shifted, State
 from dpdist.queries.curvature_sums import CurvatureSum
 from dpdist.queries.direction_sums import Along, DirectionHessianSum
+from dpdist.queries.framed_sums import ColumnSizeCounts, FramedMomentSum, FramedPairSum, Placed
 from dpdist.queries.gradient_sums import At, GradientSum, LargestEigenvalue
 from dpdist.queries.latent_sums import (
     ComponentResponseSum,
@@ -586,6 +588,24 @@ CASES[PairSum] = [
     AllPairs(PairSum(1e-6, 2, D), W * 1e200),
     AllPairs(PairSum(3.0, 2, D), W * 1e-310, (-1.0, 1.0, np.nan, 0.5), targets),
     AllPairs(PairSum(1.0, 2, D), np.ones(D), (-1.5, 0.2, np.nan, 1e308), AboveThreshold(0.0)),
+]
+FRAMES = [
+    Frame(np.ones(D), 3.0, np.zeros(D), np.eye(D)),
+    Frame(np.geomspace(0.1, 10.0, D), 2.0, np.linspace(-0.01, 0.01, D), 1.5 * np.eye(D)[::-1]),
+]
+CASES[FramedPairSum] = [
+    AllPairs(FramedPairSum(1.0, 2, D, whole_norm=4.0), Placed(FRAMES[0], W)),
+    AllPairs(FramedPairSum(1.0, 2, D, whole_norm=40.0), Placed(FRAMES[1], W), (0, 1, 7)),
+    AllPairs(FramedPairSum(0.5, 2, D, whole_norm=1e6), Placed(FRAMES[0], W)),
+]
+CASES[FramedMomentSum] = [
+    Case(FramedMomentSum(D, r, intercept=0.5, whole_norm=whole), frame, REALS, targets)
+    for r, whole, frame in ((1.0, 4.0, Frame(np.ones(D))), (2.5, 1.0, Frame(np.geomspace(1e-6, 1e3, D))))
+]
+CASES[ColumnSizeCounts] = [
+    Case(ColumnSizeCounts(D, r, octaves), norm=norm)
+    for r, octaves in ((1.0, 16), (1e-6, 4), (40.0, 60))
+    for norm in (2.0, 1.0, math.inf)
 ]
 CASES[PairMinimum] = [
     LeastOfPairs(PairMinimum(1e-6, 2, D, 2e-11, 4)),

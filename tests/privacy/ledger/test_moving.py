@@ -236,6 +236,13 @@ def test_datasets_follow_their_account(places):
         assert head == ledger.head() and note["moved_from"] == left.id
         assert noted_head(StoredDataset.open("later.zarr"))[0].ledger == left.id  # nobody named it
     fit(StoredDataset.open("told.zarr"), new)
+    Path("later.yaml").write_text(
+        "method: dp-gd\nestimator: LogisticRegression\ndata: {path: later.zarr}\noutput: runs/later\n"
+        "params: {classes: [-1, 1], row_norm: 1.0}\nbudget: {epsilon: 0.01, delta: 1.0e-7}\n"
+    )
+    # the dataset still remembers the old ledger; refused is the charge, as the fit will be, and not the ledger
+    refused = flat(dpdist("run", "later.yaml", "--dry-run", "--set", f"ledger={new}", code=3))
+    assert "does not fit into the limit" in refused and "another one" not in refused
     with pytest.raises(BudgetExceeded):
         fit(StoredDataset.open("later.zarr"), new)
     dpdist("budget", "set", "later.zarr", "--epsilon", "5", "--delta", "1e-5", "--ledger", new)
