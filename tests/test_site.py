@@ -149,7 +149,7 @@ def test_every_figure_says_what_it_shows():
     for path in (SITE.parents[1] / "pipelines" / "figures").glob("*.yaml"):
         head = path.read_text().partition("\ntitle:")[0]
         paragraphs = re.split(r"^#$", head, flags=re.MULTILINE)
-        assert any(re.match(r"\s*# [A-Z]", paragraph) for paragraph in paragraphs[1:]), path.name
+        assert any(re.match(r"\s*# \S", paragraph) for paragraph in paragraphs[1:]), path.name
 
 
 def test_everything_in_the_reference_has_an_example():
