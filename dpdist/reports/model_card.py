@@ -81,11 +81,12 @@ def as_html(title: str, sections: Sequence[Section], run: Mapping[str, Any]) -> 
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">'
-        f'<title>{escape(title)}</title><style>{STYLE}</style></head><body class="dpdist"><main>{"".join(body)}</main>'
-        "</body></html>\n"
+        f"<title>{escape(title)}</title><style>{STYLE}{_PAGE}</style></head>"
+        f'<body class="dpdist"><main>{"".join(body)}</main></body></html>\n'
     )
 
 
+_PAGE = ".dpdist{padding:1rem}.dpdist main{max-width:880px;margin:0 auto}"
 _SIMULATION = ("Simulation.", "The noise came from a seed: no guarantee holds, and the model must not be published.")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -283,6 +285,35 @@ def selection_time() -> tuple[float, str]:
         f"selection among 2e5 peaked scores ({1e3 * hard:.2f} ms) against flat ones ({1e3 * easy:.3f} ms): it depends "
         "on the scores, which the guarantee does not cover (deploy/SECURITY.md)"
     )
+
+
+def _cpu_of(*words: str) -> float:
+    """CPU seconds of a program, the least of several."""
+    seconds = []
+    for _ in range(4):
+        before = os.times()
+        subprocess.run([sys.executable, *words], check=True, capture_output=True)
+        after = os.times()
+        seconds.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    return min(seconds)
+
+
+def _start(*words: str) -> tuple[float, str]:
+    parts = "import dask, distributed, numba, numpy, pyarrow, scipy.special, zarr"
+    ours, theirs = _cpu_of(*words), _cpu_of("-c", parts)
+    return ours / theirs, f"CPU seconds {ours:.2f}, against {theirs:.2f} for the packages that it is made of"
+
+
+@benchmark("first-estimator", "<= 2")
+def first_estimator() -> tuple[float, str]:
+    ratio, told = _start("-c", "import dpdist; dpdist.LogisticRegression()")
+    return ratio, f"from the start of Python to a first estimator: {told}"
+
+
+@benchmark("first-plan", "<= 2.4")
+def first_plan() -> tuple[float, str]:
+    ratio, told = _start("-m", "dpdist.cli", "plan", "dp-gd")
+    return ratio, f"'dpdist plan dp-gd': {told}"
 
 
 LIMITS = [

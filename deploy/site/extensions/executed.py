@@ -6,6 +6,7 @@ The blocks of a page are one session, in a folder of its own; a block that raise
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any, ClassVar
 
 from docutils import nodes
@@ -13,6 +14,9 @@ from docutils.parsers.rst import directives
 from sessions import run
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
+
+WIDTH = 76
+"""Characters that a line of output has room for."""
 
 
 class Executed(SphinxDirective):
@@ -29,7 +33,21 @@ class Executed(SphinxDirective):
         block = nodes.literal_block(code, code, language="python")
         if not said:
             return [block]
+        said = "\n".join(folded(line) for line in said.split("\n"))
         return [block, nodes.literal_block(said, said, language="none", classes=["output"])]
+
+
+def folded(line: str) -> str:
+    """A sentence that is too long for the page in several lines; a row of a table stays one.
+
+    >>> print(folded("a word " * 12))
+    a word a word a word a word a word a word a word a word a word a word a word
+    a word
+    """
+    if len(line) <= WIDTH or "  " in line.strip():
+        return line
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(line.strip(), WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -23,13 +23,13 @@ N_RUNS = 100_000
 Run = Callable[[int], np.ndarray]
 
 
-def _released(values: tuple[float, float], std: float, grid: float) -> Run:
-    """Values of either neighbour with Gaussian noise, rounded to the grid."""
+def _released(values: Callable[[], tuple[float, ...]], std: float, grid: float) -> Run:
+    """Values of either neighbour with Gaussian noise, rounded to the grid; found when they are asked for."""
 
     def run(which: int) -> np.ndarray:
         bits = StreamBits(np.random.Generator(np.random.Philox(which + 1)))
         noise = np.asarray(rounded_gaussian(Fraction(std / grid), N_RUNS, bits), dtype=float)
-        return values[which] / grid + noise
+        return values()[which] / grid + noise
 
     return run
 
@@ -37,8 +37,11 @@ def _released(values: tuple[float, float], std: float, grid: float) -> Run:
 def clipped(noise_for: float) -> Run:
     """A sum of gradients of norm 1 at most, with noise for a sensitivity of so many times 1: 2 is right."""
     query = LatentGradientSum(TwoComponents(1.0), 1.0)
-    one, other = (float(query.summarise({"X": row[None]}, POINT, None)[1]) * query.grid for row in FAR)
-    return _released((one, other), noise_for / gdp_mu(*BUDGET), query.grid)
+    return _released(lambda: _of_far_rows(query), noise_for / gdp_mu(*BUDGET), query.grid)
+
+
+def _of_far_rows(query: LatentGradientSum | LatentCoordinateSum) -> tuple[float, ...]:
+    return tuple(float(query.summarise({"X": row[None]}, POINT, None)[1]) * query.grid for row in FAR)
 
 
 def printed_budget(epsilon: float, delta: float) -> float:
@@ -53,9 +56,8 @@ def truncated(printed: bool) -> Run:
     """A sum of truncated coordinates with the noise ``sensitivity / (sqrt(2) epsilon-tilde)``, or with ours."""
     bounded = SmoothTruncation(3.0, 1.0)
     query = LatentCoordinateSum(TwoComponents(1.0), bounded, 1)
-    one, other = (float(query.summarise({"X": row[None]}, POINT, None)[1]) * query.grid for row in FAR)
     mu = math.sqrt(2) * printed_budget(*BUDGET) if printed else gdp_mu(*BUDGET)
-    return _released((one, other), 2 * bounded.bound / mu, query.grid)
+    return _released(lambda: _of_far_rows(query), 2 * bounded.bound / mu, query.grid)
 
 
 def literal_part(a: float, scale: float, beta: float, n_rows: int, n_parts: int) -> float:
@@ -79,4 +81,4 @@ def parts(printed: bool) -> Run:
         values = [literal_part(sign * 50.0, scale, beta, n_rows, n_parts) for sign in (1.0, -1.0)]
     else:
         values = [float(bounded(sign * 50.0)) * n_parts / n_rows for sign in (1.0, -1.0)]
-    return _released((values[0], values[1]), std, 2.0**-30)
+    return _released(lambda: (values[0], values[1]), std, 2.0**-30)
