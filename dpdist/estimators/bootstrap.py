@@ -181,7 +181,11 @@ def _features(law: FittedLaw, n_features: int, public_X: ArrayLike | None) -> Ma
         return None
     if not law.takes_features:
         raise BudgetError("public_X has nobody to read it: the fitted law says how all columns vary. Leave it out")
-    rows: Matrix = check_array(public_X, dtype=np.float64, input_name="public_X")
+    try:
+        rows: Matrix = check_array(public_X, dtype=np.float64, input_name="public_X")
+    except (TypeError, ValueError) as error:
+        said = str(error).partition("\n")[0].rstrip(".")
+        raise DataError(f"public_X must be rows of finite numbers, one for each public record: {said}") from None
     if rows.shape[1] != n_features:
         raise DataError(f"public_X has {rows.shape[1]} columns, and the model was fitted to {n_features}")
     if len(rows) < PUBLIC_ROWS * n_features:

@@ -218,12 +218,7 @@ class Inference:
         """
         known = self._known()
         rows = hypotheses(R, known)
-        values = np.zeros(len(rows)) if r is None else np.atleast_1d(np.asarray(r, dtype=np.float64))
-        if values.shape != (len(rows),) or not np.isfinite(values).all():
-            raise BudgetError(
-                f"r must be {len(rows)} finite numbers, one for every row of R, got shape {np.asarray(r).shape}: "
-                "leave it out for hypotheses R b = 0"
-            )
+        values = np.zeros(len(rows)) if r is None else _right_side(r, len(rows))
         _need_joint(known, rows)
         return tested(rows @ known.values - values, known.covariance_of(rows))
 
@@ -336,6 +331,20 @@ def hypotheses(R: ArrayLike, known: Inferred) -> Matrix:
     whole = np.zeros((len(rows), len(known.names)))
     whole[:, known.main.ravel()] = rows
     return whole
+
+
+def _right_side(r: ArrayLike, n: int) -> Vector:
+    """The r of ``R b = r``."""
+    try:
+        values = np.atleast_1d(np.asarray(r, dtype=np.float64))
+    except (TypeError, ValueError):
+        values = np.empty((0, 0))
+    if values.shape != (n,) or not np.isfinite(values).all():
+        raise BudgetError(
+            f"r must be {n} finite number{'s' if n > 1 else ''}, one for every row of R, got {r!r:.60}: leave it out "
+            "for hypotheses R b = 0"
+        )
+    return values
 
 
 def _need_joint(known: Inferred, rows: Matrix) -> None:

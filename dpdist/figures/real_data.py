@@ -94,7 +94,9 @@ def table(job: Job, path: str, real: Real | None, metric: str) -> Generated:
         y = _labels(y, problem._labels(values), path)
     except DataError as error:
         get = f" {real.name}: {real.get}." if real is not None else ""
-        raise DataError(f"data.path: {error}.{get} Without data.path, {name} stands in for it") from None
+        raise DataError(
+            f"data.path: {str(error).rstrip('.')}.{get} Without data.path, {name} stands in for it"
+        ) from None
     if real is not None and real.unit_rows:
         X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
     world = World(np.zeros(d), values, problem._labels(values), lambda: X[n:], _observed(y[n:]))

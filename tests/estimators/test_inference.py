@@ -177,8 +177,9 @@ def test_levels_that_no_interval_has_are_refused(level):
         ([], None, "R must have one row"),
         ([0, 0, 0], None, "not all 0"),
         ([1, 0, float("nan")], None, "finite"),
-        ([1, 0, 0], [1, 2], r"r must be 1 finite numbers, one for every row of R, got shape \(2,\)"),
-        ([1, 0, 0], float("inf"), "r must be 1 finite"),
+        ([1, 0, 0], [1, 2], r"r must be 1 finite number, one for every row of R, got \[1, 2\]"),
+        ([1, 0, 0], float("inf"), "r must be 1 finite number, one for every row of R, got inf"),
+        ([1, 0, 0], "small", "r must be 1 finite number, one for every row of R, got 'small'"),
     ],
 )
 def test_hypotheses_of_the_wrong_shape_are_refused(R, r, says):

@@ -4,7 +4,7 @@ Three things are released. How large the entries of each column are, counted in 
 with a constant feature, every column divided by its size; and, in each round, the gradient over all pairs of the rows
 in the frame that the two make, centred and turned to their principal axes, where each has about unit variance:
 
-    w <- w - (g + noise) / 2,    |w| at most 10 / R',    coef = frame' w
+    w <- v - (g(v) + noise) / 2,    v = w + .8 (w - w before),    |w| at most 10 / R',    coef = frame' w
 
 R' the norm to which rows are clipped in the frame: a frame of d axes has rows of mean square norm d at most, so that
 ``1.2 sqrt(d)`` cuts few. Noise of a gradient is as large in all directions as rows are long. Where it is added to
@@ -14,7 +14,8 @@ Scores differ by a constant that no pair sees.
 
 An entry is divided by the root of the mean square of its column, or by a third of the size that hardly any exceeds,
 whichever is larger: else a rare 1 among zeros would be all that is left of its row. Axes that the noise of the moment
-hides are as short as they may be. The two orders of a pair of two classes have together a Hessian of at most
+hides are as short as they may be; Nesterov's momentum comes far along them, where a difference of two columns that are
+nearly the same is what ranks. The two orders of a pair of two classes have together a Hessian of at most
 ``2 D D'``, ``D = x_i - x_j``, whose sum over all pairs is at most n times the second moment of the rows, wherever they
 are centred: a step of 1/2 overshoots for no rows.
 
@@ -49,7 +50,7 @@ from dpdist.solvers.metric_steps import in_metric
 
 SIZES_SHARE, MOMENT_SHARE = 0.05, 0.1
 ROUNDS = 60
-STEP = 0.5
+STEP, MOMENTUM = 0.5, 0.8
 LONGEST = 1.2
 """Norm to which rows are clipped, over the root of the mean square that it has at most."""
 CONSTANT = 0.5
@@ -142,7 +143,7 @@ class PreconditionedPairs(RankingRounds):
 
         ball = L2Ball(LARGEST_SCORE / self.query.row_norm)
         prox = lambda v, _: ball.project(v)  # noqa: E731
-        found = drive(prox_gradient(np.zeros(len(back)), prox, STEP, self.rounds, tail=TAIL), gradient)
+        found = drive(prox_gradient(np.zeros(len(back)), prox, STEP, self.rounds, MOMENTUM, TAIL), gradient)
         return self._within(back @ found, back)
 
     def _scales(self, counts: Vector, noise: float) -> Vector:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from dpdist import Dataset, PairwiseRanker
 from dpdist.central import PairChains, PairOnline
 from dpdist.errors import DpdistError
+from dpdist.estimators.outlook import nobody_asks
 from dpdist.privacy.accounting import contraction
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.contraction import OnlinePath
@@ -15,7 +18,7 @@ from dpdist.privacy.audit.two_point import audit_two_point
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.additive import Gaussian
 from dpdist.privacy.randomness.bits import StreamBits
-from dpdist.queries.pair_iterates import OnlinePoints, PairDescent
+from dpdist.queries.pair_iterates import ChainMeans, OnlinePoints, PairDescent
 from tests.central.pairs.test_ranking import BOUNDS, GENERATED, X, Y, best, risk
 
 SOME = Dataset.from_arrays(X=X[:4000], y=Y[:4000], dataset_id="some")
@@ -122,3 +125,33 @@ def test_an_audit_passes_and_catches_noise_for_one_point(memory):
     place = int(np.argmax(apart))
     assert 0.15 * claimed < found(query, place) <= claimed
     assert found(query, place, 1 / query.moves.together) > claimed
+
+
+def fitted_means(place, side, seed):
+    """What a fit of eight descents releases on rows of which one differs."""
+    rows, labels = np.zeros((8 * 6, 2)), np.zeros(8 * 6, dtype=int)
+    rows[place], labels[place] = (0.0, side), 1
+    model = PairwiseRanker(
+        PairChains(ridge=40.0, chain_rows=6), classes=[0, 1], row_norm=1.0, radius=1.0, epsilon=EPSILON, delta=DELTA,
+        cluster="threads", random_state=seed,
+    )  # fmt: skip
+    return float(model.fit(rows, labels).releases_[0].value[1])
+
+
+@pytest.mark.slow
+def test_an_audit_of_whole_fits_passes_and_catches_a_sum_that_is_taken_for_a_mean(monkeypatch):
+    """Of all fits, noise and journal included; one row moves the sum over descents by as much as its own."""
+    claimed, runs, place = gdp_mu(EPSILON, DELTA), 150, 1
+
+    def lower():
+        seeds = itertools.count()
+        with nobody_asks():
+            return audit_two_point(
+                lambda: fitted_means(place, -1.0, next(seeds)), lambda: fitted_means(place, 1.0, next(seeds)), runs,
+                DELTA, 1 - 1e-6,
+            ).mu_lower  # fmt: skip
+
+    assert lower() <= claimed
+    moved = ChainMeans.moved.fget
+    monkeypatch.setattr(ChainMeans, "moved", property(lambda self: moved(self) / 8))
+    assert lower() > claimed, "as if one of eight descents moved a mean"

@@ -128,6 +128,20 @@ def test_rare_ones_and_columns_of_other_scales_are_ranked_as_well():
     assert np.linalg.norm(close.coef_) <= 0.5 + 1e-6 < np.linalg.norm(model.coef_)
 
 
+def test_a_small_difference_of_two_columns_is_found():
+    """What ranks is that the first two columns are not quite the same, as planned and actual times."""
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(120_000, 6))
+    apart = rows[:, 1].copy()
+    rows[:, 1] = rows[:, 0] + 0.1 * apart
+    labels = (rng.random(120_000) < 1 / (1 + np.exp(1.5 - 1.5 * apart - 0.5 * rows[:, 2]))).astype(int)
+    train, test = slice(100_000), slice(100_000, None)
+    whole = LogisticRegression(C=1e4).fit(rows[train], labels[train])
+    data = Dataset.from_arrays(X=rows[train], y=labels[train], dataset_id="difference")
+    model = PairwiseRanker(**{**BOUNDS, "radius": None, "row_norm": 4.0}).fit(data)
+    assert model.score(rows[test], labels[test]) > plain_auc(whole, rows[test], labels[test]) - 0.01
+
+
 def test_auto_says_why():
     model = PairwiseRanker(**BOUNDS)
     assert "too few rows" in model.decided(500, 20).reason
