@@ -144,6 +144,14 @@ def test_every_job_and_every_figure_has_a_comment_for_its_place_in_the_gallery()
     assert all(yaml.safe_load(path.read_text())["title"] for path in (pipelines / "figures").glob("*.yaml"))
 
 
+def test_every_figure_says_what_it_shows():
+    """Beside its first paragraph, what is drawn, and the commands."""
+    for path in (SITE.parents[1] / "pipelines" / "figures").glob("*.yaml"):
+        head = path.read_text().partition("\ntitle:")[0]
+        paragraphs = re.split(r"^#$", head, flags=re.MULTILINE)
+        assert any(re.match(r"\s*# \S", paragraph) for paragraph in paragraphs[1:]), path.name
+
+
 def test_everything_in_the_reference_has_an_example():
     """The tests of the docstrings run them."""
     path = SITE / "extensions" / "reference.py"

@@ -4,7 +4,7 @@ What a loss is: `dpdist.losses.loss`. Those there are: `dpdist.losses.convex`, `
 weights of classes, `dpdist.losses.class_weights`.
 """
 
-from dpdist.losses.class_weights import WeightedHinge, WeightedLogistic
+from dpdist.losses.class_weights import RestHinge, RestLogistic, WeightedHinge, WeightedLogistic
 from dpdist.losses.convex import Huber, Logistic, ResidualSquares, SmoothedHinge, Squared
 from dpdist.losses.loss import LARGEST_EXPONENT, Block, Loss
 from dpdist.losses.nonconvex import Biweight, Cauchy, NegativeSquare, Sigmoid, SquaredProbability, Welsch
@@ -30,6 +30,6 @@ def by_name(name: str) -> Loss:
 
 __all__ = [
     "LARGEST_EXPONENT", "LOSSES", "Biweight", "Block", "Cauchy", "Huber", "Logistic", "Loss", "NegativeSquare",
-    "ResidualSquares", "Sigmoid", "SmoothedHinge", "Squared", "SquaredProbability", "WeightedHinge",
-    "WeightedLogistic", "Welsch", "by_name",
+    "ResidualSquares", "RestHinge", "RestLogistic", "Sigmoid", "SmoothedHinge", "Squared", "SquaredProbability",
+    "WeightedHinge", "WeightedLogistic", "Welsch", "by_name",
 ]  # fmt: skip

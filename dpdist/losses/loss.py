@@ -109,6 +109,10 @@ class Loss(abc.ABC):
         """``d2l/du2 (u, y)``, elementwise; for Hessians."""
         raise NotImplementedError(f"the loss {self.name!r} has no second_derivative(u, y): define it, in NumPy")
 
+    def one_against_rest(self, codes: Floats, target: int) -> Floats:
+        """Class numbers as labels of this loss: +1 for ``target`` and -1 for the others."""
+        return np.where(np.isnan(codes), np.nan, np.where(codes == target, 1.0, -1.0))
+
     def lipschitz(self, row_norm: float) -> float:
         """Largest norm of a gradient of rows of norm at most ``row_norm``."""
         return self.derivative_bound * row_norm

@@ -43,7 +43,7 @@ class CoordinateGradientSum(MappedSum):
         place = place_of(state)
         return coordinate_gradient(
             block["X"],
-            one_against_rest(block["y"], self.target),
+            one_against_rest(block["y"], self.target, self.loss),
             place.w,
             self.loss,
             self.bounded,

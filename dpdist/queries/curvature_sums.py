@@ -78,7 +78,7 @@ class CurvatureSum(Query):
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         return glm_curvature(
             block["X"],
-            one_against_rest(block["y"], self.target),
+            one_against_rest(block["y"], self.target, self.loss),
             state,
             self.loss,
             row_norm=self.row_norm,

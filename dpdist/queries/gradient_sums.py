@@ -19,9 +19,9 @@ from dpdist.privacy.budget import Neighbours
 from dpdist.queries.bounded_sums import ClippedSum
 
 
-def one_against_rest(y: NDArray[np.float64], target: int | None) -> NDArray[np.float64]:
-    """Class numbers as +1 for ``target`` and -1 for the others; labels as they are if there is no target."""
-    return y if target is None else np.where(np.isnan(y), np.nan, np.where(y == target, 1.0, -1.0))
+def one_against_rest(y: NDArray[np.float64], target: int | None, loss: Loss) -> NDArray[np.float64]:
+    """Class numbers as what the loss takes, +1 for ``target``; labels as they are if there is no target."""
+    return y if target is None else loss.one_against_rest(y, target)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class GradientSum(ClippedSum):
         place = place_of(state)
         return glm_gradient(
             block["X"],
-            one_against_rest(block["y"], self.target),
+            one_against_rest(block["y"], self.target, self.loss),
             place.w,
             self.loss,
             row_norm=self.row_norm,

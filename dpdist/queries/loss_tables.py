@@ -100,7 +100,7 @@ class LossTable(Query):
         return (2 if twice else 1) * self.bound * self._conversion(self.norm if norm is None else norm)
 
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        X, y = block["X"], one_against_rest(block["y"], self.target)
+        X, y = block["X"], one_against_rest(block["y"], self.target, self.loss)
         if rows is not None:
             X, y = X[rows], y[rows]
         low = -self.bound if self.centred else 0.0

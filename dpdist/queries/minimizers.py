@@ -185,7 +185,7 @@ class Minimum(Query):
         counted = max(objective.n_rows - first, 0)
         return fine_gradient(
             block["X"][:counted],
-            one_against_rest(block["y"][:counted], self.target),
+            one_against_rest(block["y"][:counted], self.target, objective.loss),
             state,
             objective.loss,
             row_norm=objective.row_norm,

@@ -252,7 +252,7 @@ class HessianSum(Query):
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         return glm_hessian(
             block["X"],
-            one_against_rest(block["y"], self.target),
+            one_against_rest(block["y"], self.target, self.loss),
             state,
             self.loss,
             row_norm=self.row_norm,

@@ -157,7 +157,7 @@ class TrimmedGradientSum(_Trimmed):
     def _extremes(self, block: Block, state: Any) -> NDArray[np.int64]:
         return order_statistics.gradient_extremes(
             block["X"],
-            one_against_rest(block["y"], self.target),
+            one_against_rest(block["y"], self.target, self.loss),
             state,
             self.loss,
             m=self.n_trimmed,

@@ -42,7 +42,7 @@ class GradientDifference(ClippedSum):
         w, v = state
         return glm_difference(
             block["X"],
-            one_against_rest(block["y"], self.target),
+            one_against_rest(block["y"], self.target, self.loss),
             w,
             v,
             self.loss,

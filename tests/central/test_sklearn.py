@@ -78,7 +78,6 @@ EXCLUDED = {
     "check_supervised_y_no_nan": VALUES + "rows with a label that is NaN or inf are null rows",
     "check_classifiers_regression_target": VALUES + "rows with a label that was not declared are null rows",
     "check_dtype_object": VALUES + "object arrays are refused for their dtype, before a conversion can fail",
-    "check_class_weight_classifiers": "weights are for two classes: the rest of several has no label",
 }
 
 

@@ -27,7 +27,7 @@ from dpdist.estimators.parameters import check_between, check_bound
 from dpdist.estimators.row_maps import ClassCodes
 from dpdist.kernels.clip import clip_l2
 from dpdist.losses import Loss
-from dpdist.losses.class_weights import weighted
+from dpdist.losses.class_weights import against_rest, weighted
 from dpdist.method import Public, Vector
 
 
@@ -88,7 +88,8 @@ class _LinearClassifier(ClassifierMixin, _LinearModel):
         if self.class_weight is None:
             return loss
         assert self.classes is not None
-        return weighted(loss, *(float(self.class_weight.get(label, 1.0)) for label in self.classes))
+        weights = [float(self.class_weight.get(label, 1.0)) for label in self.classes]
+        return weighted(loss, *weights) if len(weights) == 2 else against_rest(loss, weights)
 
     def _prepare_labels(self, stored: str) -> Prepare:
         assert self.classes is not None
@@ -124,12 +125,8 @@ def _check_class_weight(weights: Any, labels: list[Any]) -> None:
     if isinstance(weights, str) or not isinstance(weights, Mapping):
         raise BudgetError(
             f"class_weight must be public weights such as {{{labels[0]!r}: 1.0, {labels[-1]!r}: 5.0}}, got "
-            f"{weights!r}: 'balanced' would read the shares of the classes off the data; declare what you know of them"
-        )
-    if len(labels) > 2:
-        raise BudgetError(
-            f"class_weight is for two classes, and there are {len(labels)}: each class is fitted against all others, "
-            "which have no label of their own there. Fit the class that matters against the rest"
+            f"{weights!r}: 'balanced' would read the shares of the classes off the data; of public shares, it is "
+            "1 / (number of classes * share) for each"
         )
     if unknown := [label for label in weights if label not in labels]:
         raise BudgetError(f"class_weight has {unknown[0]!r}, which is none of the classes {labels!r}")
@@ -146,8 +143,9 @@ class LogisticRegression(_LinearClassifier):
     classes : sequence
         The public list of labels. Required.
     class_weight : dict, optional
-        Public weights of two classes, such as ``{"no": 1.0, "yes": 5.0}``: a row of the class counts as often. Noise
-        grows with the larger one. Probabilities are those of a population in which the classes have these weights.
+        Public weights of classes, such as ``{"no": 1.0, "yes": 5.0}``: a row of the class counts as often; 1 where
+        there is none. Noise grows with the largest one. Probabilities are those of a population in which the classes
+        have these weights.
     alpha : float, optional
         Default: none with Newton steps, whose gains shrink by what the noise demands, 1e-4 with other solvers.
         Strength of the penalty ``alpha (l1_ratio ||w||_1 + (1 - l1_ratio)/2 ||w||^2)`` added to the mean loss.
