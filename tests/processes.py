@@ -28,7 +28,7 @@ def worker_processes(n_workers: int, **options: Any) -> Iterator[LocalCluster]:
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
         get_mp_context()  # which has a list of its own
         PROCESSES.set_forkserver_preload(IMPORTED)
-        with LocalCluster(n_workers, threads_per_worker=1, processes=True, dashboard_address=None, **options) as made:
+        with LocalCluster(n_workers, threads_per_worker=1, processes=True, dashboard_address=":0", **options) as made:
             yield made
 
 
