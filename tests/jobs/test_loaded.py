@@ -268,11 +268,12 @@ def test_what_cannot_be_predicted_is_refused_with_what_to_do(place: Path, tmp_pa
     model._encoding, model._feature_columns = None, ()
     with pytest.raises(DataError, match="knows no names of columns"):
         next(predictions(model, str(place / "t.csv")))
-    for output, match in (("p.txt", "must end in"), ("t.csv", "exists already")):
+    for output, match in (("p.txt", "must end in"), ("t.csv", "exists already"), ("no/p.csv", "there is no folder")):
         result = CliRunner().invoke(
             predict, [str(place / "x"), str(place / "t.csv"), "--output", str(tmp_path / output)]
         )
         assert isinstance(result.exception, DpdistError) and match in str(result.exception)
+        assert "partial" not in str(result.exception)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.csv"]
 
 
