@@ -219,9 +219,8 @@ def rows_of(
     if max(n, len(X)) >= MAX_ROWS:
         raise DataError(f"a call takes fewer than 2**31 rows, got {len(X)}; split the rows")
     address = loss.second_block_address() if second else loss.block_address()
-    row_bytes = d * X.itemsize
-    block = min(256, max(LEAST_ROWS, BLOCK_BYTES // row_bytes // 8 * 8)) if address else MOST_ROWS
-    ahead = 0 if gather else min(max(AHEAD_BYTES, LEAST_ROWS * row_bytes), 2 * AHEAD_BYTES) // X.itemsize
+    block, ahead = cached_rows(X)
+    block, ahead = block if address else MOST_ROWS, 0 if gather else ahead
     block, width, failures = min(block, most), padded_size(d), list[BaseException]()
     weights, totals, z, places, work = scratch(width, width, d, block, WORK_SIZE)
     if not address:
@@ -229,7 +228,7 @@ def rows_of(
         called = _BLOCK(lambda u, y, params, out, n: _differentiate_in_numpy(function, work, n, failures))
         address = ctypes.cast(called, ctypes.c_void_p).value or 0
     yield Rows(
-        _writable(X), _writable(y), padded(w, d, intercept, "w", weights), _writable(index), gather, n, block, ahead,
+        writable(X), writable(y), padded(w, d, intercept, "w", weights), writable(index), gather, n, block, ahead,
         address, loss.params, loss.labels == "real", row_norm * (1 - kappa(d + 1)), intercept, work,
         places.view(np.int64), z, totals,
     )  # fmt: skip
@@ -249,6 +248,13 @@ def _differentiate_in_numpy(function: Any, work: NDArray[np.float64], n: int, fa
                 work[DERIVATIVE : DERIVATIVE + n] = function(u, label)
         except BaseException as failure:
             failures.append(failure)
+
+
+def cached_rows(X: NDArray[Any]) -> tuple[int, int]:
+    """How many rows a block has that stays in the cache, and how many numbers ahead of it are asked for."""
+    row_bytes = X.shape[1] * X.itemsize
+    block = min(256, max(LEAST_ROWS, BLOCK_BYTES // row_bytes // 8 * 8))
+    return block, min(max(AHEAD_BYTES, LEAST_ROWS * row_bytes), 2 * AHEAD_BYTES) // X.itemsize
 
 
 def padded_size(d: int) -> int:
@@ -285,7 +291,7 @@ def scratch(*sizes: int) -> list[NDArray[np.float64]]:
     return [buffer[start + first : start + first + size] for first, size in zip([0, *ends], sizes, strict=False)]
 
 
-def _writable(a: NDArray[Any]) -> NDArray[Any]:
+def writable(a: NDArray[Any]) -> NDArray[Any]:
     """The same memory, typed as writable: kernels only read, and numba would compile again for read-only arrays."""
     if a.flags.writeable and a.flags.aligned:
         return a

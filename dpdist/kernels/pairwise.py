@@ -18,12 +18,32 @@ import math
 from typing import Any
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
-from dpdist.kernels.block_pass import scale_row
-from dpdist.kernels.block_steps import NORM2_HIGH, NORM2_LOW
+from dpdist.kernels.block_pass import cached_rows, padded_size, scale_row, scratch, writable
+from dpdist.kernels.block_steps import (
+    LANES,
+    MARGIN,
+    NORM2,
+    NORM2_HIGH,
+    NORM2_LOW,
+    UNITS,
+    WIDE,
+    WORK_SIZE,
+    _call,
+    _i64,
+    _load,
+    _prefetch_half,
+    _remainders,
+    _splat,
+    _vec,
+    cgutils,
+    dots_and_norms2,
+    intrinsic,
+)
 from dpdist.kernels.clip import kappa
-from dpdist.kernels.compiled import kernel
+from dpdist.kernels.compiled import inlined_kernel, kernel
 from dpdist.kernels.grid import power_grid
 
 Floats = NDArray[np.float64]
@@ -44,9 +64,7 @@ def pair_grid(row_norm: float) -> float:
     return row_grid(row_norm) * 2.0**-KERNEL_BITS
 
 
-def binned_rows(
-    X: NDArray[Any], y: NDArray[Any], w: Floats, row_norm: float, weights: Integers | None = None
-) -> Integers:
+def binned_rows(X: NDArray[Any], y: NDArray[Any], w: Floats, row_norm: float) -> Integers:
     """How many rows each class has in each bin of scores, and the sums of their features, in units of `row_grid`.
 
     Parameters
@@ -58,8 +76,6 @@ def binned_rows(
     w : ndarray of shape (d,)
         The point whose scores are binned, from ``-row_norm ||w||`` to ``row_norm ||w||``.
     row_norm : float
-    weights : ndarray of int64 of shape (n,), optional
-        How often each row counts.
 
     Returns
     -------
@@ -74,12 +90,17 @@ def binned_rows(
     ([2, 1], [0.75, -0.5])
     """
     X = np.ascontiguousarray(X, dtype=np.float32 if X.dtype == np.float32 else np.float64)
-    y, w = np.asarray(y, dtype=np.float64).reshape(len(X)), np.ascontiguousarray(w, dtype=np.float64)
-    counts = np.ones(len(X)) if weights is None else weights.astype(np.float64)
-    table, width = np.zeros((2, N_BINS, 1 + len(w))), bin_width(w, row_norm)
-    limit, per_score = row_norm * (1 - kappa(len(w))), 1 / width if width > 0 else 0.0
-    _add_rows(X, y, counts, w, limit, per_score, 1 / row_grid(row_norm), table)
-    return table.astype(np.int64)
+    y, d = np.ascontiguousarray(y, dtype=np.float64).reshape(len(X)), X.shape[1]
+    size = padded_size(d) - 1
+    weights, sums, work = scratch(size + 1, (2 * N_BINS + 1) * size, WORK_SIZE)
+    weights[:d] = w
+    sums, counts = sums.reshape(-1, size), np.zeros(2 * N_BINS + 1, dtype=np.int64)
+    width, (block, ahead) = bin_width(w, row_norm), cached_rows(X)
+    limit, per_score = row_norm * (1 - kappa(d)), 1 / width if width > 0 else 0.0
+    per_unit = 1 / row_grid(row_norm)
+    _add_rows(writable(X), writable(y), weights, limit, per_score, per_unit, block, ahead, work, counts, sums)
+    table = np.column_stack([counts[:-1], sums[:-1, :d].astype(np.int64)])
+    return table.reshape(2, N_BINS, 1 + d)
 
 
 def bin_width(w: Floats, row_norm: float) -> float:
@@ -150,40 +171,96 @@ def _meet(shares, positive, negative, of_positive, of_negative):  # type: ignore
                 of_negative[other] += positive[here] * behind[n - 1 - here + other]
 
 
+@intrinsic
+def _add_to_bins(typingctx: Any, table: Any, X: Any, rows: Any, places: Any, work: Any, n: Any, ahead: Any) -> Any:
+    """``table[places[k], j] += trunc(c[k] X[rows[k], j])``, ``k < n``, c from UNITS; rows of the table fill vectors."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        table, matrix, index, places, work = (
+            context.make_array(kind)(context, builder, value)
+            for kind, value in zip(signature.args[:5], args[:5], strict=True)
+        )
+        d = cgutils.unpack_tuple(builder, matrix.shape)[1]
+        width = cgutils.unpack_tuple(builder, table.shape)[1]
+
+        def columns(start: Any, n_vectors: int, mask: Any = None) -> None:
+            with cgutils.for_range(builder, args[5]) as loop:
+                row, place = (builder.load(builder.gep(each.data, [loop.index])) for each in (index, places))
+                base = builder.gep(matrix.data, [builder.add(builder.mul(row, d), start)])
+                sums = builder.gep(table.data, [builder.add(builder.mul(place, width), start)])
+                where = builder.gep(work.data, [builder.add(loop.index, _i64(UNITS))])
+                scale = _splat(builder, builder.load(where))
+                for i in range(n_vectors):
+                    x = _load(builder, base, _i64(i * LANES), mask if i == n_vectors - 1 else None)
+                    _prefetch_half(builder, base, args[6], i, 1)
+                    units = _call(builder, "trunc", builder.fmul(scale, x))
+                    part = builder.bitcast(builder.gep(sums, [_i64(i * LANES)]), _vec.as_pointer())
+                    builder.store(builder.fadd(builder.load(part, align=8), units), part, align=8)
+
+        wide = builder.and_(d, _i64(-WIDE * LANES))
+        with cgutils.for_range_slice(builder, _i64(0), wide, _i64(WIDE * LANES), _i64) as (start, _):
+            columns(start, WIDE)
+        for n_vectors, mask in _remainders(builder, builder.sub(d, wide)):
+            columns(wide, n_vectors, mask)
+        return context.get_dummy_value()
+
+    return types.void(table, X, rows, places, work, n, ahead), codegen
+
+
 @kernel
-def _add_rows(X, y, counts, w, limit, per_score, per_unit, table):  # type: ignore[no-untyped-def]
-    d, middle, last = X.shape[1], table.shape[1] // 2, table.shape[1] - 1.0
-    whole, z = d - d % 4, np.empty(d)
-    for i in range(len(X)):
-        if abs(y[i]) != 1.0:
-            continue
-        s0, s1, s2, s3, q0, q1, q2, q3 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        for j in range(0, whole, 4):
-            x0, x1 = np.float64(X[i, j]), np.float64(X[i, j + 1])
-            x2, x3 = np.float64(X[i, j + 2]), np.float64(X[i, j + 3])
-            s0, s1, s2, s3 = s0 + x0 * w[j], s1 + x1 * w[j + 1], s2 + x2 * w[j + 2], s3 + x3 * w[j + 3]
-            q0, q1, q2, q3 = q0 + x0 * x0, q1 + x1 * x1, q2 + x2 * x2, q3 + x3 * x3
-        for j in range(whole, d):
-            x0 = np.float64(X[i, j])
-            s0, q0 = s0 + x0 * w[j], q0 + x0 * x0
-        score, square = (s0 + s1) + (s2 + s3), (q0 + q1) + (q2 + q3)
-        rare = not ((square >= NORM2_LOW) & (square <= NORM2_HIGH))
-        if rare:
-            scale, size = scale_row(X, i, z)
-            if scale < 0.0:
-                continue
-            score = 0.0
-            for j in range(d):
-                score += z[j] * w[j]
-            factor = min(scale, limit / size) if size > 0.0 else 0.0
-        else:
+def _add_rows(X, y, w, limit, per_score, per_unit, block, ahead, work, counts, table):  # type: ignore[no-untyped-def]
+    """Block by block: dot products and norms, then the bins of all rows, then the rows to the sums of their bins.
+
+    The last row of the table takes rows that count nowhere, so that no step asks which these are.
+    """
+    d, nowhere, middle, last = X.shape[1], len(counts) - 1, N_BINS // 2, N_BINS - 1.0
+    index, places = np.empty(block, dtype=np.int64), np.empty(block, dtype=np.int64)
+    z = np.empty(d)
+    for start in range(0, len(X), block):
+        n = min(block, len(X) - start)
+        for k in range(n):
+            index[k] = start + k
+        dots_and_norms2(X, index, n, w, work, ahead)
+        rare = False
+        for k in range(n):
+            square, label = work[NORM2 + k], y[start + k]
+            ordinary = (square >= NORM2_LOW) & (square <= NORM2_HIGH)
             factor = min(1.0, limit / math.sqrt(square))
-        place = min(max(math.floor(score * factor * per_score) + middle, 0.0), last)
-        sums, weight = table[0 if y[i] > 0.0 else 1, int(place)], counts[i]
-        sums[0] += weight
+            first = 0 if label > 0.0 else N_BINS
+            bin_ = _bin(work[MARGIN + k] * factor * per_score, middle, last)
+            places[k] = first + bin_ if ordinary & (abs(label) == 1.0) else nowhere
+            work[UNITS + k] = factor * per_unit
+            rare |= not ordinary
+        for k in range(n):
+            counts[places[k]] += 1
+        _add_to_bins(table, X, index, places, work, n, ahead)
         if rare:
-            for j in range(d):
-                sums[1 + j] += weight * np.trunc(z[j] * factor * per_unit)
-        else:
-            for j in range(d):
-                sums[1 + j] += weight * np.trunc(np.float64(X[i, j]) * factor * per_unit)
+            for k in range(n):
+                square = work[NORM2 + k]
+                if (abs(y[start + k]) == 1.0) & (not ((square >= NORM2_LOW) & (square <= NORM2_HIGH))):
+                    place = 0 if y[start + k] > 0.0 else N_BINS
+                    _add_rare(X, start + k, w, limit, per_score, per_unit, z, counts[place:], table[place:])
+
+
+@inlined_kernel
+def _bin(score, middle, last):  # type: ignore[no-untyped-def]
+    """Of a score in bins; the first one if it is no number, as that of a row that counts nowhere may be."""
+    found = np.floor(score) + middle
+    found = found if found > 0.0 else 0.0
+    return np.int64(found if found < last else last)
+
+
+@kernel
+def _add_rare(X, row, w, limit, per_score, per_unit, z, counts, table):  # type: ignore[no-untyped-def]
+    """One row whose squares may overflow or vanish, to the bins of its class."""
+    scale, size = scale_row(X, row, z)
+    if scale < 0.0:
+        return
+    score = 0.0
+    for j in range(z.size):
+        score += z[j] * w[j]
+    factor = min(scale, limit / size) if size > 0.0 else 0.0
+    place = _bin(score * factor * per_score, N_BINS // 2, N_BINS - 1.0)
+    counts[place] += 1
+    for j in range(z.size):
+        table[place, j] += np.trunc(z[j] * factor * per_unit)

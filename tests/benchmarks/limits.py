@@ -21,7 +21,7 @@ from numba.core import cgutils
 
 from dpdist import Dataset
 from dpdist.engine import coordinator as engine
-from dpdist.kernels.block_pass import _writable
+from dpdist.kernels.block_pass import writable
 from dpdist.kernels.block_steps import LANES, _fold, _i64, _load, _prefetch, _slots, intrinsic
 from dpdist.kernels.gradients import glm_gradient
 from dpdist.kernels.grid import grid_for
@@ -74,7 +74,7 @@ def _read(values):  # type: ignore[no-untyped-def]
 
 def read_limit(X: np.ndarray) -> float:
     """Read an array once, as fast as one core can: vector loads that are asked for ahead, and one addition each."""
-    return float(_read(_writable(X).reshape(-1)))
+    return float(_read(writable(X).reshape(-1)))
 
 
 SHARES = {

@@ -36,18 +36,30 @@ def test_parts_add_up_to_the_whole_in_any_order():
     assert np.array_equal(whole, binned_rows(np.asfortranarray(X), y, W, 1.0))
 
 
-def test_rows_that_count_twice_are_two_rows():
-    twice = rng.integers(0, 4, 400)
-    repeated = binned_rows(np.repeat(X, twice, axis=0), np.repeat(y, twice), W, 1.0)
-    assert np.array_equal(repeated, binned_rows(X, y, W, 1.0, twice))
-
-
+@pytest.mark.filterwarnings("error")  # a warning would tell that the row is there
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_bad_row_and_a_foreign_label_add_nothing(bad):
     rows, labels = X.copy(), y.copy()
     rows[3, 2], labels[5] = bad, bad
     kept = np.delete(np.arange(400), [3, 5])
     assert np.array_equal(binned_rows(rows, labels, W, 1.0), binned_rows(X[kept], y[kept], W, 1.0))
+
+
+@pytest.mark.parametrize("d", [1, 7, 64, 65, 131])
+def test_rows_of_any_width_are_added_as_one_by_one(d):
+    """Vectors, what is left of them, and more columns than registers hold; a block of rows and single ones."""
+    some = np.random.default_rng(d)
+    rows, labels, w = some.normal(size=(70, d)) / np.sqrt(d), some.choice([-1.0, 1.0, 0.0], 70), some.normal(size=d)
+    rows[::9] *= 1e250  # set aside
+    table = binned_rows(rows, labels, w, 1.0)
+    expected = np.zeros_like(table)
+    for x, label in zip(rows, labels, strict=True):
+        if label:
+            largest = max(1.0, abs(x).max())
+            x = x / largest * min(largest, (1 - 1e-12) / np.linalg.norm(x / largest))
+            place = min(int(np.floor(x @ w / bin_width(w, 1.0))) + N_BINS // 2, N_BINS - 1)
+            expected[0 if label > 0 else 1, place] += [1, *np.trunc(x / row_grid(1.0)).astype(int)]
+    assert np.array_equal(table[..., 0], expected[..., 0]) and abs(table - expected).max() <= 2
 
 
 def test_long_short_and_extreme_rows_stay_within_their_norm():

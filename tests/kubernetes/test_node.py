@@ -406,7 +406,8 @@ def test_a_nightly_run(place, numbers):
 
 
 def test_cancel(place):
-    process = place.submit("cancelled", "--retries", 3, *LONG)
+    # so long that it is under way however slowly the command starts that is to end it
+    process = place.submit("cancelled", "--retries", 3, "--set", f"params.solver.n_rounds={20 * MANY}")
     place.until(5)
     assert "cancelled attempt 1" in place.node.run(*place.dpdist("cancel", "cancelled")).stdout
     code, _, err = ended(process)
