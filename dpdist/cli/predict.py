@@ -46,14 +46,17 @@ def command(
     from dpdist.data.table_files import write_table
     from dpdist.engine.by_blocks import computing_at
     from dpdist.jobs.loaded import load_run
-    from dpdist.jobs.predictions import NOT_PRIVATE, predictions
+    from dpdist.jobs.predictions import NOT_PRIVATE, counting_unanswered, predictions
 
     model = load_run(run)
     with computing_at(scheduler):
         answers = predictions(model, data, probabilities=probabilities, format=format_, delimiter=delimiter)
-        n_rows = write_table(output, answers)
+        unanswered: list[int] = []
+        n_rows = write_table(output, counting_unanswered(answers, unanswered))
+    without = sum(unanswered)
+    why = f", {without:,} without a prediction (a value cannot be used)" if without else ""
     click.echo(
-        as_json({"output": output, "rows": n_rows, "private": False})
+        as_json({"output": output, "rows": n_rows, "without_prediction": without, "private": False})
         if json_
-        else f"{output}: {n_rows:,} rows. {NOT_PRIVATE}"
+        else f"{output}: {n_rows:,} rows{why}. {NOT_PRIVATE}"
     )

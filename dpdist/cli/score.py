@@ -21,7 +21,7 @@ def command(run: str, data: str, format_: str | None, delimiter: str, json_: boo
     """Score the model of RUN on the rows of DATA: accuracy of classes, R squared and errors of numbers.
 
     DATA is a table (CSV, Parquet) or a dataset as for 'dpdist predict', with its labels. Rows without a label, or with
-    a value that cannot be used, are left out.
+    a value that cannot be used, are left out, and counted.
 
     This is the curator's side. The scores are exact numbers of DATA, under no guarantee, and charged to nobody: keep
     them to yourself where DATA is private. A score on public rows, or of people who agreed to it, may be shown.
@@ -43,4 +43,6 @@ def _text(found: dict[str, Any]) -> str:
     for key, name in (("root_mean_squared_error", "Root mean squared error"), ("mean_absolute_error", "Mean error")):
         if key in found:
             facts.append((name, f"{found[key]:.4g}"))
-    return as_list([*facts, ("Rows", f"{found['n_rows']:,}")])
+    left = found["n_left_out"]
+    why = f" ({left:,} left out: without a label, or with a value that cannot be used)" if left else ""
+    return as_list([*facts, ("Rows", f"{found['n_rows']:,}{why}")])

@@ -84,8 +84,18 @@ def from_store(work: Callable[[], Result], what: str) -> Result:
 def open_to_read(
     location: Location, storage_options: dict[str, Any] | None = None, opener: Callable[..., Any] = zarr.open_group
 ) -> Any:
-    """A Zarr group (or what `opener` opens), to read it; raises what Zarr raises, or as `from_store`."""
+    """A Zarr group (or what `opener` opens), to read it; raises what Zarr raises, or as `from_store`.
+
+    A table, which is no group, is refused with how to make one of it.
+    """
     what = f"{shown(location)} cannot be read"
+    if opener is zarr.open_group and isinstance(location, str | os.PathLike):
+        place = os.fspath(location)
+        if os.path.isfile(os.path.expanduser(place)) and not place.endswith(".zip"):
+            raise DataError(
+                f"{place} is a file, and a stored dataset is expected: 'dpdist ingest {place} DEST --features ...' "
+                "makes one of a table, and asks for what is public about it (in Python, fit(X, y) takes rows too)"
+            )
     try:
         return from_store(lambda: opener(**zarr_arguments(location, storage_options), mode="r"), what)
     except FileNotFoundError:

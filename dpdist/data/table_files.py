@@ -49,6 +49,8 @@ def write_table(place: str | os.PathLike[str], batches: Iterator[Mapping[str, ND
         raise DataError(f"{path.name} must end in {' or '.join(_FORMATS)}, which says what is written")
     if path.exists():
         raise DataError(f"{path} exists already; name a new file")
+    if not path.parent.is_dir():
+        raise DataError(f"{path} cannot be written: there is no folder {path.parent}; make it, or name another")
     aside, n_rows = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial"), 0
     writer: Any = None
     try:

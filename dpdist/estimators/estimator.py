@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils import Tags
 
 from dpdist.data import ROWS, ArraySpec, Dataset, Schema, Units
 from dpdist.engine.checks import check_asked, check_numbers, check_plannable
@@ -35,7 +36,7 @@ from dpdist.estimators.parameters import check_count
 from dpdist.estimators.predicting import BlockByBlock
 from dpdist.estimators.representation import ReadableFit
 from dpdist.estimators.row_maps import features, targets
-from dpdist.estimators.unread import refuse_unread
+from dpdist.estimators.unread import refuse_beside, refuse_unread
 from dpdist.method import Expected, Method, Noted, Oracle, Public, noting
 from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.plan import Plan
@@ -88,9 +89,12 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
     empty_cells: ClassVar[bool] = False
     """Whether a cell that nobody saw (NaN) is part of a record, rather than a fault of it."""
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit to arrays or frames (``fit(X, y)``) or to a stored dataset (``fit(dataset)``, ``fit("rows.zarr")``)."""
-        return self._fit(X, y)
+    def fit(self, X: Any, y: Any = None, **others: Any) -> Self:
+        """Fit to arrays or frames (``fit(X, y)``) or to a stored dataset (``fit(dataset)``, ``fit("rows.zarr")``).
+
+        Whatever else is passed (``sample_weight``) is refused in words.
+        """
+        return self._fit(X, y, **others)
 
     def plan(self, n_rows: int, n_features: int, units: Units = ROWS) -> Plan:
         """What a fit would release, with which noise: from public numbers, without any data."""
@@ -276,6 +280,7 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
     # -- the run of a fit -------------------------------------------------------------------------------------------
 
     def _fit(self, X: Any, y: Any, **beside: Any) -> Self:
+        beside = refuse_beside(self, beside)
         self._check_parameters()
         dataset = self._dataset(X, y)
         self.check_declared(dataset.schema)
@@ -434,6 +439,11 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
             check_count("n_public", self.n_public)
         if self.random_state is not None:
             check_count("random_state", self.random_state, low=0)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.target_tags.required = self.labelled
+        return tags
 
     def __sklearn_clone__(self) -> Estimator:
         # the clones of a grid search charge one ledger and use one cluster: both are places, not values

@@ -76,13 +76,7 @@ def opened(X: Any) -> Any:
     """The dataset at a path or an address; anything else as it is."""
     if not isinstance(X, str | os.PathLike):
         return X
-    place = os.fspath(X)
-    if os.path.isfile(os.path.expanduser(place)) and not place.endswith(".zip"):
-        raise DataError(
-            f"{place} is a file, and a fit takes a stored dataset: 'dpdist ingest {place} DEST --features ...' makes "
-            "one, and asks for what is public about it; or read the file and pass its rows, fit(X, y)"
-        )
-    return Dataset.open(place)
+    return Dataset.open(os.fspath(X))
 
 
 def check_public_rows(rows: NDArray[Any], n_features: int) -> None:

@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.errors import BudgetError, DataError
@@ -36,7 +37,7 @@ HALF_OF_THEORY = 0.5
 
 
 @dataclass(eq=False, repr=False)
-class Components(FromMoment):
+class Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FromMoment):
     """The k principal components: attributes and methods of scikit-learn's ``PCA``.
 
     Parameters
@@ -61,7 +62,10 @@ class Components(FromMoment):
     n_components: int = 2
 
     def transform(self, X: Any) -> Matrix:
-        """Coordinates of rows along the components. Not private: the rows are looked at. They are not centred."""
+        """Coordinates of rows along the components. Not private: the rows are looked at. They are not centred.
+
+        So is ``fit_transform(X)``: what it gives is about the rows that were fitted.
+        """
         check_is_fitted(self, "components_")
         rows = validate_data(self, X, reset=False)
         return np.asarray(rows @ self.components_.T, dtype=np.float64)
@@ -77,9 +81,10 @@ class Components(FromMoment):
             )
         return np.asarray(coordinates @ self.components_)
 
-    def fit_transform(self, X: Any, y: Any = None) -> Matrix:
-        """`fit`, then `transform` of the same rows, which is not private."""
-        return self.fit(X, y).transform(X)
+    @property
+    def _n_features_out(self) -> int:
+        """So many columns `transform` has, which scikit-learn names pca0, pca1 ..."""
+        return len(self.components_)
 
     def _found(self, matrix: Matrix, noise: MomentNoise) -> tuple[Matrix, Matrix, Mapping[str, Any]]:
         """Eigenvalues, eigenvectors, and whatever else there is."""

@@ -24,6 +24,7 @@ from dpdist.estimators.estimator import Estimator, planned
 from dpdist.estimators.inference import Inferred, feature_names
 from dpdist.estimators.outlook import Outlook
 from dpdist.estimators.parameters import BOUNDS, check_bound, check_count
+from dpdist.estimators.unread import refuse_beside
 from dpdist.method import Method, Public
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.solvers.covariances import largest_of
@@ -185,8 +186,8 @@ class MomentEstimator(Estimator):
         """Refuse what is no matrix, or a very large one."""
         if n_features < 2:
             raise DataError(
-                "a second moment of one column is a single number: pass rows of two columns or more, or take Mean of "
-                "the squares"
+                "a second moment of one column (n_features=1) is a single number: pass rows of two columns or more, or "
+                "take Mean of the squares"
             )
         if n_features > self.most_columns:
             size = n_features * (n_features + 1) * 4 / 1e9
@@ -223,7 +224,7 @@ class FromMoment(MomentEstimator):
 
     of_answer: ClassVar[tuple[str, ...]] = ()
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, **others: Any) -> Self:
         """Fit to rows, or to a fitted second moment, which costs nothing more.
 
         Parameters
@@ -232,6 +233,7 @@ class FromMoment(MomentEstimator):
             Rows, or a fitted second moment of the same model of trust.
         y : ignored
         """
+        refuse_beside(self, others)
         return self._take(X) if isinstance(X, MomentEstimator) else self._fit(X, y)
 
     @abstractmethod

@@ -204,16 +204,17 @@ def scores_of(model: Any, sums: Rows) -> dict[str, Any]:
     n = float(sums[0])
     if not n:
         raise DataError("no row has a label and all features, so there is nothing to score")
+    rows = {"n_rows": int(n), "n_left_out": int(sums[1])}
     if not predicts_numbers(model):
-        return {"score": float(sums[1]) / n, "what": "accuracy", "n_rows": int(n)}
-    _, y, square, residual, absolute = map(float, sums)
+        return {"score": float(sums[2]) / n, "what": "accuracy", **rows}
+    _, _, y, square, residual, absolute = map(float, sums)
     spread = square - y * y / n
     return {
         "score": 1.0 - residual / spread if spread > 0 else float("nan"),
         "what": "R squared",
         "root_mean_squared_error": (residual / n) ** 0.5,
         "mean_absolute_error": absolute / n,
-        "n_rows": int(n),
+        **rows,
     }
 
 
@@ -226,12 +227,18 @@ def _sums_of_scores(model: Any, X: Rows, y: Rows) -> Rows:
 
 
 def sums_of_scores(model: Any, X: Rows, y: Rows) -> Rows:
-    """How many rows have an answer and a label, and sums from which `scores_of` has the scores; y in its own units."""
+    """How many rows have an answer and a label, how many have not, and sums from which `scores_of` has the scores.
+
+    y is in its own units.
+    """
     found = answers_of(model, X)
     if not predicts_numbers(model):
-        right = found == (y if found.dtype.kind in "UT" else y.astype(np.float64))
-        known = known_rows(model, X)
-        return np.array([known.sum(), (right & known).sum()], dtype=np.float64)
+        # a missing text is unlike itself, as NaN is
+        labelled = (y != "") & (y == y) if y.dtype.kind in "UT" else np.isfinite(y.astype(np.float64))
+        known = known_rows(model, X) & labelled
+        right = found[known] == (y if found.dtype.kind in "UT" else y.astype(np.float64))[known]
+        return np.array([known.sum(), (~known).sum(), right.sum()], dtype=np.float64)
     known = np.isfinite(found) & np.isfinite(y)
     y, difference = y[known], (found - y)[known]
-    return np.array([known.sum(), y.sum(), (y**2).sum(), (difference**2).sum(), np.abs(difference).sum()])
+    counts = known.sum(), (~known).sum()
+    return np.array([*counts, y.sum(), (y**2).sum(), (difference**2).sum(), np.abs(difference).sum()])

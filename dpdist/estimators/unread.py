@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol
 
 from sklearn.base import clone
 
-from dpdist.errors import BudgetError, DpdistError, MissingBound, warn_caller
+from dpdist.errors import BudgetError, DataError, DpdistError, MissingBound, did_you_mean, warn_caller
 from dpdist.method import Choice, Method, Public, noting
 
 Read = Collection[tuple[type, str]]
@@ -51,6 +51,42 @@ def refuse_unread(model: Chooses, public: Public, method: Method, read: Read) ->
             warn_caller(f"{says}, which became {method.name!r}: {method.reason}. It is read with {' or '.join(known)}")
             continue
         raise BudgetError(f"{says}: leave it out" + f", or choose {' or '.join(known)}" * bool(known))
+
+
+def refuse_beside(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``fit`` reads beside rows and labels, of what it was ``given``; the rest is refused.
+
+    ``sample_weight=None`` is what scikit-learn's tools pass where there are no weights.
+
+    Raises
+    ------
+    DataError
+        For weights of single rows, which scikit-learn's estimators take.
+    TypeError
+        For anything else, as Python does.
+    """
+    kind: type = type(model)
+    known = _beside(kind)
+    if given.get("sample_weight") is not None:
+        instead = "; classes are weighed by class_weight={...}, public numbers" * hasattr(model, "class_weight")
+        raise DataError(
+            f"{kind.__name__} takes no sample_weight: the weight of a row is data about that row, and the bound that "
+            f"it would need multiplies the noise of all. Leave it out{instead}"
+        )
+    for name in given:
+        if name not in [*known, "sample_weight"]:
+            near, own = did_you_mean(name, known), name in model.get_params(deep=False)
+            hint = f": write {kind.__name__}({name}=...)" if own else f"; {near}" if near else ""
+            raise TypeError(f"{kind.__name__}.fit takes {' and '.join(['X, y', *known])}, and no {name!r}{hint}")
+    return {name: value for name, value in given.items() if name in known}
+
+
+@functools.cache
+def _beside(kind: type) -> list[str]:
+    """The parameters by name of ``fit``; a subclass of a user may pass to it what its own does not take."""
+    fits = [vars(each)["fit"] for each in kind.__mro__ if "fit" in vars(each)]
+    named = [each for fit in fits for each in inspect.signature(fit).parameters.values()]
+    return list(dict.fromkeys(each.name for each in named if each.kind is each.KEYWORD_ONLY))
 
 
 def _set_by_user(model: Chooses) -> Iterator[tuple[str, Any]]:

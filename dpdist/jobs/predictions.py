@@ -80,6 +80,14 @@ def predictions(
         done += len(rows.X)
 
 
+def counting_unanswered(batches: Iterator[Columns], counts: list[int]) -> Iterator[Columns]:
+    """The same batches; ``counts`` is given how many rows of each have no answer, as the empty cells tell."""
+    for columns in batches:
+        answers = list(columns.values())[1]  # beside the numbers of the rows
+        counts.append(int(np.sum(answers == "" if answers.dtype.kind in "UTO" else np.isnan(answers))))
+        yield columns
+
+
 def scored(model: Any, place: str, *, format: str | None = None, delimiter: str = ",") -> dict[str, Any]:
     """Accuracy, or R squared and errors in the units of the table, on rows with labels: exact, so not private."""
     check_scored(model)

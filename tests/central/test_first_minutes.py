@@ -118,8 +118,9 @@ def test_a_path_is_opened_and_a_file_is_pointed_to_ingestion(tmp_path):
         assert np.array_equal(model.predict(place).compute(), reference().predict(X))
         assert model.score(place) == reference().score(X, LABELS)
     (tmp_path / "x.csv").write_text("a,b\n")
-    with pytest.raises(DataError, match=r"x\.csv is a file.*dpdist ingest"):
-        classifier().fit(tmp_path / "x.csv")
+    for opened in (classifier().fit, Dataset.open):
+        with pytest.raises(DataError, match=r"x\.csv is a file.*dpdist ingest"):
+            opened(tmp_path / "x.csv")
     shares = local.Histogram(categories=["no", "yes"], epsilon=1.0, random_state=0)
     assert np.array_equal(shares.fit(pd.Series(LABELS, dtype="category")).frequencies_, shares.fit(LABELS).frequencies_)
 

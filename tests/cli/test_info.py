@@ -135,7 +135,7 @@ def test_verify_reads_every_chunk(place: Path) -> None:
     ("name", "message"),
     (
         ("no.zarr", "dpdist: no.zarr: there is no such file or directory"),
-        ("notes.txt", "dpdist: notes.txt is not a dataset: no Zarr group can be opened there"),
+        ("notes.txt", "dpdist: notes.txt is a file, and a stored dataset is expected: 'dpdist ingest notes.txt DEST"),
         ("folder", "dpdist: folder is not a dataset"),
         ("rows.zarr/X", "not a file, nor one array of a group"),
         ("unfinished.zarr", "was never finished"),

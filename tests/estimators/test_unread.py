@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import Lasso
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
 
-from dpdist import Ledger, LinearRegression, LogisticRegression, Mean, Minimizer, SampleAndAggregate, local
-from dpdist.central import ClipNorm, FrankWolfe, HardThresholding, Truncate, TruncatedMean
+from dpdist import Ledger, LinearRegression, LogisticRegression, Minimizer, SampleAndAggregate, local
+from dpdist.central import ClipNorm, FrankWolfe, HardThresholding, Truncate
 from dpdist.constraints import L1Ball, L2Ball
-from dpdist.errors import BudgetError
+from dpdist.errors import BudgetError, DataError
 from dpdist.jobs import job_data as inputs
 from dpdist.jobs.job import load_job, make_estimator
-from dpdist.jobs.registry import METHODS
+from dpdist.jobs.registry import ESTIMATORS, METHODS, estimator_class
 from tests.jobs.recorded import PIPELINES
 
 COMMON = {"epsilon": 1.0, "delta": 1e-6}
@@ -62,7 +65,6 @@ REFUSED = [
         "residual_bound",
         "gradient='residual'",
     ),
-    (lambda: Mean(TruncatedMean(scale=2.0), second_moment=4.0, **COMMON), "second_moment", "method='truncate'"),
     (lambda: SampleAndAggregate(Lasso(), radius=1.0, alpha=0.5, **COMMON), "alpha", "leave it out"),
     (lambda: SampleAndAggregate(Lasso(), radius=1.0, fit_intercept=False, **COMMON), "fit_intercept", "leave it out"),
     (lambda: SampleAndAggregate(radius=1.0, parameters=len, **COMMON), "parameters", "leave it out"),
@@ -194,3 +196,37 @@ def test_a_job_s_estimator_is_the_same_after_any_copy(name):
         with pytest.raises(BudgetError, match="nope"):
             clone(model).set_params(**{f"{owner}__nope": 1})
         assert f"{owner}=" in repr(clone(model).set_params(**{owner: next(iter(model.offered(owner).values()))()}))
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_fit_refuses_what_it_does_not_read_beside_rows_and_labels(name):
+    """Weights with their reason, other names as Python does; first of all, whatever else is wrong or missing."""
+    model = estimator_class(name)()
+    rows, labels = np.ones((4, 2)), np.array([0, 1, 0, 1])
+    with pytest.raises(DataError, match="takes no sample_weight: the weight of a row is data about that row") as caught:
+        model.fit(rows, labels, sample_weight=np.full(4, 31337.0))
+    assert "31337" not in str(caught.value) and ("class_weight" in str(caught.value)) == hasattr(model, "class_weight")
+    with pytest.raises(TypeError, match=rf"{type(model).__name__}.fit takes X, y.*, and no 'verbose'$"):
+        model.fit(rows, labels, verbose=True)
+    with pytest.raises(TypeError, match=rf"no 'epsilon': write {type(model).__name__}\(epsilon=...\)"):
+        model.fit(rows, labels, sample_weight=None, epsilon=1.0)
+
+
+def test_weights_that_tools_of_scikit_learn_hand_on_are_refused_before_the_charge():
+    ledger = Ledger(":memory:")
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y, w = (X[:, 0] > 0).astype(int), np.ones(60)
+    model = classifier(row_norm=1.0, ledger=ledger)
+    with pytest.raises(DataError, match=r"no sample_weight.*class_weight=\{...\}"):
+        make_pipeline(Normalizer(), model).fit(X, y, logisticregression__sample_weight=w)
+    with pytest.raises(ValueError, match="takes no sample_weight"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        GridSearchCV(model, {"alpha": [0.1, 1.0]}, cv=2).fit(X, y, sample_weight=w)
+    assert not ledger.accounts()
+    fitted = make_pipeline(Normalizer(), model).fit(X, y, logisticregression__sample_weight=None)
+    assert len(fitted[-1].coef_)
+
+
+def test_a_public_frame_of_a_similar_name_is_asked_for():
+    with pytest.raises(TypeError, match=r"takes X, y and public_X, and no 'X_public'; did you mean 'public_X'\?"):
+        local.LogisticRegression(classes=[0, 1]).fit(np.ones((4, 2)), [0, 1, 0, 1], X_public=np.ones((4, 2)))

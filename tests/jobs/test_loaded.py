@@ -21,6 +21,7 @@ from dpdist.cli.predict import command as predict
 from dpdist.cli.score import command as score
 from dpdist.data.ingestion import ingest
 from dpdist.errors import DataError, DpdistError, NoIntervals
+from dpdist.estimators.predicting import score_of
 from dpdist.jobs.job import load_job
 from dpdist.jobs.predictions import scored
 from dpdist.jobs.run import run_job
@@ -179,6 +180,29 @@ def test_a_score_says_that_it_is_the_curators(place: Path) -> None:
     assert "The curator's side" in said and "under no guarantee" in said and "R squared" in said
 
 
+@pytest.mark.parametrize(("name", "label"), [("x", "price"), ("c", "cheap")])
+def test_rows_without_a_label_or_an_answer_are_counted(place: Path, tmp_path: Path, name: str, label: str) -> None:
+    """A row without a label is no wrong answer: the score is that of the rows that have one."""
+    table = pd.read_csv(place / "t.csv", dtype=str)
+    kept = table.iloc[10:]
+    table.loc[:3, label] = ""
+    table.loc[4:9, "age"] = "?"
+    table.to_csv(tmp_path / "t.csv", index=False)
+    kept.to_csv(tmp_path / "kept.csv", index=False)
+    of_all, of_kept = (json.loads(called(score, place / name, tmp_path / f, "--json")) for f in ("t.csv", "kept.csv"))
+    assert of_all["score"] == pytest.approx(of_kept["score"], rel=1e-12)
+    assert (of_all["n_rows"], of_all["n_left_out"], of_kept["n_left_out"]) == (N - 10, 10, 0)
+    assert "2,990 (10 left out: without a label, or" in called(score, place / name, tmp_path / "t.csv")
+    assert "left out" not in called(score, place / name, tmp_path / "kept.csv")
+    said = called(predict, place / name, tmp_path / "t.csv", "--output", tmp_path / "p.csv")
+    assert "3,000 rows, 6 without a prediction (a value cannot be used)." in said
+    model, X = load_run(place / name), np.zeros((4, 3))
+    X[0, 0] = np.nan
+    y = np.array([1.0, 2.0, np.nan, 1.0]) if name == "x" else np.array(["no", "yes", "", "no"])
+    found = score_of(model, Dataset.from_arrays(X=X, y=y))
+    assert (found["n_rows"], found["n_left_out"]) == (2, 2)
+
+
 @pytest.mark.filterwarnings("ignore:no column of the dataset declares missing cells")
 @pytest.mark.parametrize(
     ("method", "estimator", "data", "params"),
@@ -268,11 +292,12 @@ def test_what_cannot_be_predicted_is_refused_with_what_to_do(place: Path, tmp_pa
     model._encoding, model._feature_columns = None, ()
     with pytest.raises(DataError, match="knows no names of columns"):
         next(predictions(model, str(place / "t.csv")))
-    for output, match in (("p.txt", "must end in"), ("t.csv", "exists already")):
+    for output, match in (("p.txt", "must end in"), ("t.csv", "exists already"), ("no/p.csv", "there is no folder")):
         result = CliRunner().invoke(
             predict, [str(place / "x"), str(place / "t.csv"), "--output", str(tmp_path / output)]
         )
         assert isinstance(result.exception, DpdistError) and match in str(result.exception)
+        assert "partial" not in str(result.exception)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.csv"]
 
 

@@ -214,7 +214,6 @@ class SampleAndAggregate(Estimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
         if _regresses(self):
             tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
         return tags

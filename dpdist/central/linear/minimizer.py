@@ -22,7 +22,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -294,11 +293,6 @@ class Minimizer(Estimator):
         """The linear predictor, or its sign where the loss is one for labels -1 and +1."""
         u = self._linear_predictor(X)
         return np.where(u > 0, 1, -1) if self._loss().labels == "signs" else u
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
 
     def _linear_predictor(self, X: Any) -> Vector:
         check_is_fitted(self, "coef_")

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.central.pairs.metric_gradient import MetricGradient, MetricStatement, metric_root
@@ -27,7 +28,7 @@ SOLVERS = by_name(MetricGradient)
 
 
 @dataclass(eq=False, repr=False)
-class MetricLearner(Estimator):
+class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """A Mahalanobis metric: ``(x - x')' W (x - x')`` below 1 for rows of one class, above for rows of two.
 
     Only W is private. A nearest-neighbour classifier in the new space shows the rows that it holds: use public ones.
@@ -109,6 +110,11 @@ class MetricLearner(Estimator):
         """Rows in the space where the metric is Euclidean."""
         check_is_fitted(self, "metric_")
         return self._mapped(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
+
+    @property
+    def _n_features_out(self) -> int:
+        """So many columns `transform` has, which scikit-learn names metriclearner0, metriclearner1 ..."""
+        return len(self.metric_)
 
     def score_pairs(self, pairs: Any) -> Vector:
         """Distances ``sqrt((x - x')' W (x - x'))`` of pairs, an array of shape (n, 2, n_features)."""

@@ -313,7 +313,7 @@ class Histogram(LocalEstimator):
     categories: Sequence[Any] | None = None
     epsilon_levels: Sequence[float] | None = None
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, **others: Any) -> Self:
         """Fit to one category per user.
 
         Parameters
@@ -323,7 +323,7 @@ class Histogram(LocalEstimator):
         y : array of shape (n,), optional
             Every user's epsilon; only with ``epsilon_levels``.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, **others)
 
     def _dataset(self, X: Any, y: Any) -> Dataset:
         self.n_features_in_ = 1

@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_expit
 from sklearn.base import ClassifierMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.data import ArraySpec
@@ -131,7 +132,7 @@ class GeneralizedLinearModel(LocalEstimator):
         check_is_fitted(self, "coef_")
         return np.asarray(validate_data(self, X, reset=False) @ np.ravel(self.coef_) + np.ravel(self.intercept_)[0])
 
-    def fit(self, X: Any, y: Any = None, *, public_X: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, public_X: Any = None, **others: Any) -> Self:
         """Fit to arrays (``fit(X, y)``) or to a stored dataset with arrays X and y (``fit(dataset)``).
 
         Parameters
@@ -140,7 +141,7 @@ class GeneralizedLinearModel(LocalEstimator):
         public_X : array_like of shape (n_public, n_features), optional
             Rows without labels from the same distribution that need no protection.
         """
-        return self._fit(X, y, public_X=public_X)
+        return self._fit(X, y, public_X=public_X, **others)
 
     def _prepare(self, arrays: Mapping[str, ArraySpec]) -> Mapping[str, Prepare]:
         self._check_labels(str(arrays["y"].dtype))
@@ -259,6 +260,11 @@ class TwoClasses(ClassifierMixin, GeneralizedLinearModel):
         """The more likely class of each row."""
         above = self.decision_function(X) > 0
         return self.classes_[above.astype(int)]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
 
     def _store(self, method: Method, fitted: Mapping[str, Any]) -> None:
         intercept = np.array([fitted["intercept"]])

@@ -207,7 +207,7 @@ class MomentRegression(RegressorMixin, LocalEstimator):
     alpha: float | None = None
     label_bound: float | None = None
 
-    def fit(self, X: Any, y: Any = None, *, public_X: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, public_X: Any = None, **others: Any) -> Self:
         """Fit to arrays (``fit(X, y)``) or to a stored dataset with arrays X and y (``fit(dataset)``).
 
         Parameters
@@ -216,7 +216,7 @@ class MomentRegression(RegressorMixin, LocalEstimator):
         public_X : array_like of shape (n_public, n_features), optional
             Rows without labels from the same distribution that need no protection.
         """
-        return self._fit(X, y, public_X=public_X)
+        return self._fit(X, y, public_X=public_X, **others)
 
     @abstractmethod
     def _problem(self) -> MomentProblem:

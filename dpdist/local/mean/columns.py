@@ -110,12 +110,12 @@ class Mean(LocalEstimator):
         """Whether every user's epsilon is read."""
         return self.epsilon_levels is not None
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, **others: Any) -> Self:
         """Fit to an array (``fit(X)``) or to the array X of a stored dataset (``fit(dataset)``).
 
         y is ignored, unless there are ``epsilon_levels``: then it is (or the dataset's array y) every user's epsilon.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, **others)
 
     def _chosen(self, public: Public, **beside: Any) -> MeanMethod:
         if self.domain == "interval" and public.n_features != 1:

@@ -140,7 +140,7 @@ class SparseRegression(RegressorMixin, LocalEstimator):
     def offered(self, parameter: str) -> Offered:
         return LABEL_METHODS if parameter == "method" and self.private == "label" else super().offered(parameter)
 
-    def fit(self, X: Any, y: Any = None, *, public_X: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, public_X: Any = None, **others: Any) -> Self:
         """Fit to arrays or to a stored dataset.
 
         Parameters
@@ -149,7 +149,7 @@ class SparseRegression(RegressorMixin, LocalEstimator):
         public_X : array-like or Dataset, optional
             Features of other people, without labels, that are public: for ``method="public-covariance"``.
         """
-        return self._fit(X, y, public_X=public_X)
+        return self._fit(X, y, public_X=public_X, **others)
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """``f(<x, theta>)``."""

@@ -304,9 +304,9 @@ class RiskSurface(LocalEstimator):
         """Whether the loss reads labels."""
         return bool(chosen("loss", self.loss, LOSSES, auto=False).labelled)
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, **others: Any) -> Self:
         """Fit to an array (``fit(X)``), with labels where the loss reads them, or to a stored dataset."""
-        return self._fit(X, y)
+        return self._fit(X, y, **others)
 
     def value(self, w: Any) -> Floats:
         """The surface at some parameters, shape (m, n_features)."""
