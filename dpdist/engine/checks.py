@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from dpdist.data import Units
-from dpdist.data.folds import check_disjoint
+from dpdist.data.folds import Fold, check_disjoint
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError
 from dpdist.privacy.accounting.plan import Item
@@ -139,6 +139,15 @@ def check_aligned(query: Query, align: int) -> None:
         raise BudgetError(
             f"{type(query).__name__} reads {query.align} rows together, and ranges begin at multiples of {align}: use "
             f"Coordinator(align={query.align}) or a multiple of it"
+        )
+
+
+def check_fold(query: Query, fold: Fold) -> None:
+    """Refuse a fold that parts rows which a query reads together, or has too few of them."""
+    if query.whole_blocks and (fold.start % query.align or fold.stop - fold.start < query.align):
+        raise BudgetError(
+            f"{type(query).__name__} reads {query.align} rows together, from the first row on, and fold {fold.index} "
+            f"has the rows {fold.start} to {fold.stop}: ask all rows"
         )
 
 

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from dpdist.data import Dataset, Fold
 from dpdist.engine import progress
-from dpdist.engine.checks import check_asked, check_plannable
+from dpdist.engine.checks import check_asked, check_fold, check_plannable
 from dpdist.engine.memory import DatasetMemory
 from dpdist.engine.pieces import aligned, cut, pieces_of
 from dpdist.engine.query import Query
@@ -400,6 +400,8 @@ class Coordinator:
                 f"the fold {fold} of this dataset is not rows {rows.start} to {rows.stop}: take it from "
                 "dataset.split(...), whose folds are disjoint, or the budget would not cover what is read"
             )
+        if rows is not None:
+            check_fold(query, rows)
         if self._used[item.name] >= item.count:
             raise BudgetError(f"the plan allows {item.count} releases of {item.name!r}, and all of them are spent")
         if item.path is not None and query.turn != self._used[item.name]:

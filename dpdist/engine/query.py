@@ -58,6 +58,8 @@ class Query(abc.ABC):
         when 64-bit integers would not hold the sum.
     align : int
         Rows that are read together: ranges of rows have to begin at multiples of it.
+    whole_blocks : bool
+        Whether a fold has to begin at a multiple of it as well, and to have so many rows.
     passes : int
         How often `explore` asks the rows; public.
     reported : Cost or None
@@ -80,6 +82,7 @@ class Query(abc.ABC):
 
     norm: ClassVar[float] = 2
     is_sum: ClassVar[bool] = True
+    whole_blocks: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -40,6 +40,7 @@ class BlockResults(Query):
     """
 
     is_sum = False
+    whole_blocks = True
 
     fit: Fit
     block_rows: int

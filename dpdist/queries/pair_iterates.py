@@ -46,6 +46,7 @@ class PairDescent(Query):
     """
 
     is_sum: ClassVar[bool] = False
+    whole_blocks: ClassVar[bool] = True
 
     row_norm: float
     radius: float

@@ -141,6 +141,7 @@ class BlockPairSum(Query):
 
     norm: ClassVar[float] = FROBENIUS
     is_sum: ClassVar[bool] = False
+    whole_blocks: ClassVar[bool] = True
 
     n_features: int
     row_norm: float

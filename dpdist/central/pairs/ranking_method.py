@@ -87,6 +87,8 @@ class RankingMethod(Method):
         need_delta(public.budget.delta, "sums over pairs")
         if public.neighbours is not Neighbours.REPLACE_ONE or not public.counted:
             raise BudgetError("pairs of rows need a public number of rows: neighbours='replace-one'")
+        if public.n_rows < 2:
+            raise BudgetError(f"{public.n_rows} row makes no pair (n_samples={public.n_rows}): take more rows")
         return super()._with(public, statement, **choices)
 
     def mean_gradient(self, pairs: Vector) -> Vector:

@@ -155,7 +155,6 @@ class PairOnline(PairDescents):
                 f"{public.n_rows} rows are more than {MOST_ROWS}: use solver='stream', which is more accurate, and "
                 "whose cost grows with the rows alone"
             )
-        need_rows(public.n_rows)
         asked = self._with(public, statement)
         n_kept = None if self.memory == "all" else self.n_kept or min(KEPT, public.n_rows - 1)
         decided = replace(asked, n_kept=n_kept, ridge=asked._ridge(COPIES_VARIANCE, public.n_rows))
@@ -249,7 +248,6 @@ class PairChains(PairDescents):
 
     def decide(self, public: Public, statement: RankingStatement) -> Self:
         public.units.need_counted("rows are compared with those before them")
-        need_rows(public.n_rows)
         rows = min(public.n_rows, self.chain_rows or public.n_rows // math.ceil(public.n_rows / CHAIN_ROWS))
         asked = self._with(public, statement)
         decided = replace(asked, chain_rows=rows, ridge=asked._ridge(1.0, rows))
@@ -283,9 +281,3 @@ class PairChains(PairDescents):
         public = self.public
         sensitivity = self.query.unit_sensitivity(public.neighbours, None, public.units)
         return self._error(plan["means"].mechanism.noise_std(sensitivity) / self.n_chains)
-
-
-def need_rows(n_rows: int) -> None:
-    """Refuse a stream without a pair."""
-    if n_rows < 2:
-        raise BudgetError(f"{n_rows} row makes no pair: take more rows")

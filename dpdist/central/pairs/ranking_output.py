@@ -72,8 +72,6 @@ class PairOutput(RankingRounds):
             check_bound("ridge", self.ridge)
 
     def decide(self, public: Public, statement: RankingStatement) -> Self:
-        if public.n_rows < 2:
-            raise BudgetError(f"{public.n_rows} row makes no pair: take more rows")
         asked = self._with(public, statement)
         if self.ridge is not None:
             return asked._with_rounds()

@@ -412,7 +412,7 @@ def test_the_prediction_is_the_norm_of_the_noise():
         ({"combine": ClippedMean(6000)}, BudgetError, "at least one row"),
         ({"combine": Attention(6000)}, BudgetError, "at least one row"),
         ({"centre": [0.0]}, BudgetError, "centre must be 4 finite numbers"),
-        ({"centre": [0.0, 1.0, np.nan, 0.0]}, BudgetError, "centre must be 4 finite numbers"),
+        ({"centre": [0.0, 1.0, np.nan, 0.0]}, BudgetError, "centre must be a list of finite numbers"),
         ({"alpha": -1.0}, BudgetError, "alpha"),
         ({"estimator": "forest"}, BudgetError, "'least-squares' or 'logistic'"),
         ({"estimator": Ridge}, BudgetError, "scikit-learn estimator"),
