@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpdist.data.encoding import Encoding
 from dpdist.errors import DataError, DpdistError
 from dpdist.estimators.predicting import predicts_numbers
+from dpdist.privacy.guarantee import rounded_up
 
 OPSET = 17
 """Of ONNX 1.12 (2022): every operator that is used, in double precision."""
@@ -181,8 +182,8 @@ class _Graph:
         names = encoding.names if encoding is not None else getattr(model, "feature_names_in_", None)
         said = {
             "guarantee": model.guarantee_.text,
-            "epsilon": repr(float(model.guarantee_.epsilon)),
-            "delta": repr(float(model.guarantee_.delta)),
+            "epsilon": rounded_up(model.guarantee_.epsilon),
+            "delta": rounded_up(model.guarantee_.delta),
             "columns": "\n".join(map(str, names)) if names is not None else "",
             "units": "of the table" if encoding is not None else "of the array",
         }

@@ -75,7 +75,7 @@ def test_a_run_on_a_table_is_exported_in_its_units(tmp_path):
     session = onnxruntime.InferenceSession(str(tmp_path / "rent.onnx"))
     said = session.get_modelmeta().custom_metadata_map
     assert said["columns"].split("\n") == ["age", "town=A", "town=B"] and said["units"] == "of the table"
-    assert "simulation" in said["guarantee"].lower()
+    assert "simulation" in said["guarantee"].lower() and (said["epsilon"], said["delta"]) == ("5", "1e-06")
     # an age of 120 is beyond its range, and counts as 100
     rows = pd.DataFrame({"age": [20.0, 120.0], "town": ["B", "A"]})
     found = session.run(None, {"X": np.array([[20.0, 0.0, 1.0], [120.0, 1.0, 0.0]])})[0]
