@@ -180,7 +180,14 @@ def _scored(method: FunctionType) -> Answering:
     @functools.wraps(method)
     def score(self: Any, X: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         X = opened(X)
-        return score_of(self, X)["score"] if isinstance(X, Dataset) else method(self, X, y, *args, **kwargs)
+        if not isinstance(X, Dataset):
+            return method(self, X, y, *args, **kwargs)
+        if any(each is not None for each in (y, *args, *kwargs.values())):
+            raise DataError(
+                "score(dataset) takes the labels from the dataset's array 'y' and counts every row alike: call it "
+                "without y and weights, or pass rows, score(X, y, sample_weight=w)"
+            )
+        return score_of(self, X)["score"]
 
     score.by_blocks = True  # type: ignore[attr-defined]
     return score

@@ -117,6 +117,9 @@ def test_a_path_is_opened_and_a_file_is_pointed_to_ingestion(tmp_path):
         assert np.array_equal(model.coef_, reference().coef_)
         assert np.array_equal(model.predict(place).compute(), reference().predict(X))
         assert model.score(place) == reference().score(X, LABELS)
+        for ignored in ({"y": LABELS}, {"sample_weight": np.ones(len(X))}):
+            with pytest.raises(DataError, match=r"score\(dataset\) takes the labels from the dataset"):
+                model.score(place, **ignored)
     (tmp_path / "x.csv").write_text("a,b\n")
     for opened in (classifier().fit, Dataset.open):
         with pytest.raises(DataError, match=r"x\.csv is a file.*dpdist ingest"):
