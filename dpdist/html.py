@@ -191,7 +191,8 @@ font-weight:400;color:var(--ink);background:none;white-space:normal}}
 .dpdist .wide svg{{max-width:820px}}
 .dpdist .narrow svg{{max-width:480px}}
 .dpdist .narrow{{display:none}}
-@media (max-width:640px){{.dpdist .wide{{display:none}}.dpdist .narrow{{display:block}}}}
+@media (max-width:640px){{.dpdist .wide{{display:none}}.dpdist .narrow{{display:block}}
+.dpdist table{{font-size:12px}}.dpdist th,.dpdist td{{padding-right:5px}}.dpdist td{{overflow-wrap:anywhere}}}}
 @media print{{.dpdist .wide{{display:block}}.dpdist .narrow{{display:none}}}}
 .dpdist svg text{{font-size:12px;fill:var(--soft)}}
 .dpdist svg text.ink{{fill:var(--ink)}}

@@ -92,7 +92,7 @@ def command(
         raise
     except (KeyboardInterrupt, DpdistError) as error:
         for note in interruption.notes(loaded, shlex.join([*again, "--resume"])):
-            if note not in str(error):  # a refusal has said that nothing was charged
+            if note.rstrip(".") not in str(error):  # a refusal may have said that nothing was charged
                 error.add_note(note)
         raise
     deliver(as_json(record) if json_ else summary(record, loaded.output))

@@ -37,6 +37,17 @@ def check_between(name: str, value: Any, low: float, high: float = math.inf) -> 
         raise BudgetError(f"{name} must be a number from {low:g} to {high:g}, got {value!r}")
 
 
+def check_end(name: str, value: Any, largest: float) -> None:
+    """An end of the one range that all columns have."""
+    if np.ndim(value):
+        raise BudgetError(
+            f"{name} is one number for all columns, got {value!r}. Where columns have ranges of their own, declare "
+            "them when the table is ingested (dpdist ingest --range COLUMN=LO:HI): each becomes -1 to 1, and low=-1.0, "
+            "high=1.0 hold for all"
+        )
+    check_between(name, value, -largest, largest)
+
+
 def need_delta(delta: float, released: str) -> None:
     """Refuse Gaussian noise without delta, before what is ``released`` with it is planned."""
     if delta == 0:

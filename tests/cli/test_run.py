@@ -99,7 +99,9 @@ def test_what_the_ledger_refuses_exits_with_3(capsys, stored, tmp_path):
     dry = call(capsys, *stored, "--dry-run", "--json")
     assert dry.code == 3 and json.loads(dry.out)["budget"]["affordable"] is False and "limit" in dry.err
     said = call(capsys, *stored)
-    assert said.code == 3 and said.out == "" and "Nothing was charged" in said.err
+    assert said.code == 3 and said.out == "" and said.err.count("Nothing was charged") == 1
+    away = call(capsys, *stored, "--set", "budget.epsilon=0.1", "--set", "cluster=tcp://127.0.0.1:9")
+    assert away.code == 75 and away.err.count("Nothing was charged") == 1
 
 
 @pytest.mark.parametrize(

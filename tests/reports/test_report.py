@@ -358,6 +358,18 @@ def test_a_page_is_quiet_readable_and_fits(browser, pages, name, width, dark):
     assert (contrast(back, "rgb(255, 255, 255)") > 10) == dark
 
 
+@pytest.mark.parametrize("name", ["few", "many", "notebook"])
+def test_a_plan_is_seen_whole_on_half_a_screen(browser, pages, name):
+    """It could be scrolled, but nothing showed that there were more columns."""
+    browser.open(pages / f"{name}.html", width=500)
+    browser.script("for (const d of document.querySelectorAll('details')) d.open = true")
+    wider = browser.script(
+        "return [...document.querySelectorAll('.scroll')].filter(e => /mechanism.*strength/s.test(e.textContent))"
+        ".map(e => e.scrollWidth - e.clientWidth)"
+    )
+    assert wider and max(wider) <= 0, wider
+
+
 @pytest.mark.parametrize("name,count", [("few", 7), ("many", 8)])
 @pytest.mark.parametrize("width", [1200, 400])
 def test_pictures_have_names_descriptions_and_tables(browser, pages, name, count, width):

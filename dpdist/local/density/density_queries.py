@@ -21,7 +21,7 @@ from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.inputs import asked_points
-from dpdist.estimators.parameters import check_between, check_bound, check_count
+from dpdist.estimators.parameters import check_between, check_bound, check_count, check_end
 from dpdist.local.local_estimator import LocalEstimator
 from dpdist.local.randomisers.coordinates import EPSILON_EACH, Reporter
 from dpdist.local.sampled_features import SampledFeatures
@@ -267,7 +267,7 @@ class DensityQueries(LocalEstimator):
             value = getattr(self, name)
             if value is None:
                 raise MissingBound(f"{name} is missing: pass the public range of the numbers")
-            check_between(name, value, -1e60, 1e60)
+            check_end(name, value, 1e60)
         if not self._range[0] / 2 < self._range[1] / 2:  # as the numbers are scaled
             raise BudgetError(f"low must lie below high, got low={self.low!r} and high={self.high!r}")
         check_between("epsilon", self.epsilon, 1e-6, 100)

@@ -29,7 +29,7 @@ from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.inference import COLUMNS, Inferred, feature_names, vector_parameters
-from dpdist.estimators.parameters import check_between, check_bound, check_count, choice
+from dpdist.estimators.parameters import check_between, check_bound, check_count, check_end, choice
 from dpdist.local.local_estimator import LocalEstimator
 from dpdist.local.mean.mean_methods import METHODS, GaussianReports, MeanMethod, automatic
 from dpdist.local.mean.mean_statement import DOMAINS, Records
@@ -155,7 +155,7 @@ class Mean(LocalEstimator):
         self._check_method(chosen("method", self.method, METHODS))
         for name in ("low", "high"):
             if getattr(self, name) is not None:
-                check_between(name, getattr(self, name), -1e60, 1e60)
+                check_end(name, getattr(self, name), 1e60)
         if self.low is not None and self.high is not None and not self.low < self.high:
             raise MissingBound(f"low must lie below high, got low={self.low!r} and high={self.high!r}")
         for name in ("radius", "l1_radius", "second_moment"):

@@ -34,7 +34,7 @@ from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.inputs import asked_points
-from dpdist.estimators.parameters import check_between, check_count, choice
+from dpdist.estimators.parameters import check_between, check_count, check_end, choice
 from dpdist.identity import ADDED
 from dpdist.local.local_estimator import LocalEstimator
 from dpdist.local.randomisers.coordinates import Reporter
@@ -357,7 +357,7 @@ class RiskSurface(LocalEstimator):
         for name in ("low", "high"):
             if getattr(self, name) is None:
                 raise MissingBound(f"{name} is missing: pass the public range of the parameters")
-            check_between(name, getattr(self, name), -1e30, 1e30)
+            check_end(name, getattr(self, name), 1e30)
         if not self._range[0] < self._range[1]:
             raise BudgetError(f"low must lie below high, got low={self.low!r} and high={self.high!r}")
         if self.degree is not None:

@@ -47,8 +47,9 @@ class Marginals(LocalEstimator):
     method : str or TableMethod
         "auto" (which is "fourier"), "fourier" or "chebyshev", see the table of this module.
     levels : sequence of int, optional
-        How many levels each column has: a column of 2 is a bit, 1 above a half; one of more holds whole numbers from 0.
-        Default: all columns are bits. 64 binary digits in all are possible.
+        How many levels each column has: a column of 2 is a bit, 1 above a half; one of more holds whole numbers from 0,
+        and anything else there makes a null record. Default: all columns are bits. 64 binary digits in all are
+        possible. A missing bit is NaN: -1, pandas' code of a missing value, would be a 0.
     epsilon, fidelity
         As in `dpdist.local.local_estimator.LocalEstimator`; the guarantee is pure, delta is not used.
     ledger, cluster, run_id, random_state

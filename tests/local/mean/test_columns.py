@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 from dpdist import Dataset
 from dpdist.errors import BudgetError, DataError, MissingBound
-from dpdist.local import Mean
+from dpdist.local import DensityQueries, Mean, RiskSurface
 from dpdist.local.mean.mean_methods import (
     GaussianProjected,
     GaussianReports,
@@ -347,3 +347,12 @@ def test_ten_million_users_in_constant_memory(options, tmp_path):
     print(found)
     assert found[10_000_000]["peak"] < 1.1 * found[2_500_000]["peak"] + 20
     assert max(run["error"] for run in found.values()) < 6
+
+
+@pytest.mark.parametrize("kind", [Mean, RiskSurface, DensityQueries])
+@pytest.mark.parametrize("low", [[18, 0], (0.0,), np.zeros(2)], ids=repr)
+def test_a_range_for_each_column_is_declared_with_the_table(kind, low):
+    with pytest.raises(BudgetError, match=r"low is one number for all columns.*dpdist ingest --range"):
+        kind(low=low, high=65.0).plan(1000, 2)
+    with pytest.raises(BudgetError, match=r"high is one number for all columns.*low=-1\.0, high=1\.0"):
+        kind(low=0.0, high=list(low)).plan(1000, 2)

@@ -13,6 +13,7 @@ from dpdist.errors import BudgetError, DataError
 from dpdist.local import LocalProtocol, Marginals, Survey, aggregate, encode, write_reports
 from dpdist.local.randomisers.coordinates import SampleCoordinates
 from dpdist.local.statistics.bit_sets import BitSets, Conjunctions, Parities, bit_sets, n_bit_sets, parity_tickets
+from dpdist.local.statistics.categories import Category
 from dpdist.local.tables.table_methods import METHODS, ChebyshevTables, Levels
 from dpdist.method import Public
 from dpdist.privacy.budget import Budget
@@ -74,6 +75,23 @@ def test_values_of_a_device_and_of_a_compiled_pass_are_those_of_the_definition(k
         whole = [int(s).bit_count() for s in np.repeat(statistic.sets, statistic.n_tickets)]
         definition = [1 - 2 * (a % 2) for a in shared] if kind is Parities else np.where(np.equal(shared, whole), 1, -1)
         np.testing.assert_array_equal(values[i], definition)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int64, np.float32])
+@pytest.mark.parametrize("seed", range(5))
+def test_codes_that_pandas_gives_missing_values_make_null_records(dtype, seed):
+    """-1, and all else that is no level; of few rows and of many, which are counted by compiled code."""
+    rng = np.random.default_rng(seed)
+    levels = tuple(int(n) for n in rng.integers(3, 9, 3))
+    X = np.stack([rng.integers(-2, n + 2, 200) for n in levels], axis=1).astype(dtype)
+    unknown = ((X < 0) | (np.array(levels) <= X)).any(axis=1)
+    missing = np.where(unknown[:, None], np.nan, X.astype(np.float64))
+    for rows in (slice(None), slice(0, 3)):
+        values = Parities(levels, 2).values({"X": X[rows]})
+        assert np.array_equal(values, Parities(levels, 2).values({"X": missing[rows]}))
+        assert np.array_equal(~values.any(axis=1), unknown[rows])
+    codes = np.where(X[:, 0] < levels[0], X[:, 0], -1)
+    assert np.array_equal(Category(levels[0]).values({"X": codes}) < 0, codes < 0)
 
 
 @pytest.mark.parametrize("value, levels, null", [
