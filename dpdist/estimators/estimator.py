@@ -7,6 +7,7 @@ before the charge, the run of a coordinator, what is kept, and scikit-learn's co
 
 from __future__ import annotations
 
+import copy
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -449,7 +450,11 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
         # the clones of a grid search charge one ledger and use one cluster: both are places, not values
         shared = {name: getattr(self, name) for name in ("ledger", "cluster")}
         others = {name: clone(v, safe=False) for name, v in self.get_params(deep=False).items() if name not in shared}
-        return type(self)(**others, **shared)
+        made = type(self)(**others, **shared)
+        for name in ("_sklearn_output_config", "_metadata_request"):  # what set_output and the like have set
+            if name in vars(self):
+                setattr(made, name, copy.deepcopy(vars(self)[name]))
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())

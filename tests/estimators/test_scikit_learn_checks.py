@@ -29,6 +29,7 @@ from dpdist import (
     local,
 )
 from dpdist.central import MetricGradient
+from dpdist.jobs.registry import ESTIMATORS, estimator_class
 from tests.central.test_sklearn import EXCLUDED
 
 SEEDED = {"epsilon": 1e4, "random_state": 0, "cluster": "threads"}
@@ -166,5 +167,15 @@ def test_what_is_transformed_is_a_frame_where_that_is_asked(model):
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(50, 3)) / 2, columns=["a", "b", "c"])
     found = clone(model).set_output(transform="pandas").fit_transform(X)
     assert list(found.columns) == [f"{type(model).__name__.lower()}0"] and list(found.index) == list(X.index)
+    assert list(clone(clone(model).set_output(transform="pandas")).fit(X).transform(X).columns) == list(found.columns)
     pipeline = make_pipeline(clone(model), LinearRegression()).fit(X, X["a"])
     assert np.array_equal(pipeline[:-1].transform(X), found)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_an_estimator_is_shown_before_it_is_fitted(name):
+    assert "sk-" in estimator_class(name)()._repr_html_()
+
+
+def test_a_surface_of_a_loss_that_is_not_known_is_shown():
+    assert "sk-" in local.RiskSurface(loss="nobody's")._repr_html_()

@@ -302,7 +302,10 @@ class RiskSurface(LocalEstimator):
     @property
     def labelled(self) -> bool:  # type: ignore[override]
         """Whether the loss reads labels."""
-        return bool(chosen("loss", self.loss, LOSSES, auto=False).labelled)
+        try:
+            return bool(chosen("loss", self.loss, LOSSES, auto=False).labelled)
+        except BudgetError:  # which a fit raises; it can be shown all the same
+            return True
 
     def fit(self, X: Any, y: Any = None, **others: Any) -> Self:
         """Fit to an array (``fit(X)``), with labels where the loss reads them, or to a stored dataset."""
