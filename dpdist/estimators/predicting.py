@@ -1,6 +1,6 @@
 """What a fitted model says of new rows: of arrays, of frames in the units of the table, of stored datasets, of Dask.
 
-`BlockByBlock` makes every ``predict``, ``predict_proba``, ``predict_log_proba``, ``decision_function`` and ``score`` of
+`BlockByBlock` makes every ``predict``, ``predict_proba``, ``decision_function``, ``transform``, ``score`` ... of
 an estimator take all of these; each of them is written for an array of rows.
 
 Predictions cost no budget, and they are about the rows they are made of: the model is private, an answer for somebody's
@@ -27,7 +27,7 @@ from dpdist.errors import DataError
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.inputs import opened, refuse_sparse
 
-ANSWERS = ("predict", "predict_proba", "predict_log_proba", "decision_function")
+ANSWERS = ("predict", "predict_proba", "predict_log_proba", "decision_function", "transform")
 
 Rows = NDArray[Any]
 Answering = Callable[..., Any]

@@ -5,6 +5,7 @@ They run with a large budget and a seed, like those. What is excluded is listed 
 
 from __future__ import annotations
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,6 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dpdist import (
     PCA,
+    Dataset,
     GaussianMixture,
     GraphicalLasso,
     Mean,
@@ -170,6 +172,24 @@ def test_what_is_transformed_is_a_frame_where_that_is_asked(model):
     assert list(clone(clone(model).set_output(transform="pandas")).fit(X).transform(X).columns) == list(found.columns)
     pipeline = make_pipeline(clone(model), LinearRegression()).fit(X, X["a"])
     assert np.array_equal(pipeline[:-1].transform(X), found)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        PCA(1, row_norm=1.0, **CENTRAL),
+        local.SparsePCA(1, row_norm=1.0, **SEEDED),
+        MetricLearner(MetricGradient(block_rows=2), classes=[0, 1], row_norm=1.0, **CENTRAL),
+    ],
+)
+def test_stored_rows_are_transformed_block_by_block(model):
+    """``fit_transform(dataset)`` was charged, and failed then."""
+    X = np.random.default_rng(0).normal(size=(50, 3)) / 2
+    found = model.fit_transform(Dataset.from_arrays(X=X, y=np.arange(50) % 2)).compute()
+    assert np.array_equal(found, model.transform(X))
+    assert np.array_equal(model.transform(da.from_array(X, chunks=(20, 3))).compute(), found)
+    X[4] = np.nan
+    assert np.flatnonzero(np.isnan(model.transform(Dataset.from_arrays(X=X)).compute()).any(axis=1)).tolist() == [4]
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
