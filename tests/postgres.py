@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.ports import free_port
+
 NOBODY = 65534  # the server refuses to run as root
 
 
@@ -52,9 +54,7 @@ class PostgresServer:
             self.as_user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
         self.bin = package / "pginstall" / "bin"
         self._run("initdb", "-D", str(self.data), "-U", "tester", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.address = f"postgresql://tester@127.0.0.1:{self.port}/postgres"
 
     def start(self, settings: str = "") -> None:

@@ -7,7 +7,6 @@ import contextvars
 import faulthandler
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from distributed import Client
+
+from tests.ports import free_port
 
 T = TypeVar("T")
 
@@ -97,10 +98,7 @@ class RealCluster:
         self._scheduler_options = list(scheduler)
         self._worker_options = [*worker, *([] if nanny else ["--no-nanny"])]
         (folder / "logs").mkdir(parents=True, exist_ok=True)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.address = f"{'tls' if tls else 'tcp'}://127.0.0.1:{port}"
+        self.address = f"{'tls' if tls else 'tcp'}://127.0.0.1:{free_port()}"
         self.processes: list[subprocess.Popen[bytes]] = []
         self.workers: list[subprocess.Popen[bytes]] = []
         self._numbers = 0
