@@ -56,8 +56,34 @@ def _hinge_second_block(u: Any, y: Any, params: Any, out: Any, n: int) -> None:
         out[i] = (positive if y[i] > 0 else negative) / width if (m > 0.0) & (m < width) else 0.0
 
 
+class _Weighted(Loss):
+    """A loss ``l``, times a weight that is at most `largest`."""
+
+    @property
+    def unweighted(self) -> Loss:
+        """The loss ``l``."""
+        raise NotImplementedError
+
+    @property
+    def largest(self) -> float:
+        """The largest weight."""
+        raise NotImplementedError
+
+    @property
+    def derivative_bound(self) -> float:
+        return self.largest * self.unweighted.derivative_bound
+
+    @property
+    def curvature_bound(self) -> float:
+        return self.largest * self.unweighted.curvature_bound
+
+    @property
+    def third_bound(self) -> float:
+        return self.largest * self.unweighted.third_bound
+
+
 @dataclass(frozen=True)
-class _ClassWeighted(Loss):
+class _ClassWeighted(_Weighted):
     """``c_y l(u, y)`` of a loss ``l`` for labels -1 and +1, with the weights ``negative`` and ``positive``."""
 
     negative: float
@@ -71,26 +97,8 @@ class _ClassWeighted(Loss):
                 raise ValueError(f"{name} must be a positive finite weight, got {weight}")
 
     @property
-    def unweighted(self) -> Loss:
-        """The loss ``l``."""
-        raise NotImplementedError
-
-    @property
     def largest(self) -> float:
-        """The larger weight."""
         return max(self.negative, self.positive)
-
-    @property
-    def derivative_bound(self) -> float:
-        return self.largest * self.unweighted.derivative_bound
-
-    @property
-    def curvature_bound(self) -> float:
-        return self.largest * self.unweighted.curvature_bound
-
-    @property
-    def third_bound(self) -> float:
-        return self.largest * self.unweighted.third_bound
 
     def value(self, u: ArrayLike, y: ArrayLike) -> Floats:
         return self._weight(y) * self.unweighted.value(u, y)
@@ -171,7 +179,7 @@ def _rest_hinge_block(u: Any, y: Any, params: Any, out: Any, n: int) -> None:
 
 
 @dataclass(frozen=True)
-class _RestWeighted(Loss):
+class _RestWeighted(_Weighted):
     """``|y| l(u, sign y)``, with ``|y|`` cut at the largest of the weights of the classes, which are public.
 
     It has no second derivative by which solvers could tell the curvature at 0: that depends on the shares of classes.
@@ -186,31 +194,13 @@ class _RestWeighted(Loss):
             raise ValueError(f"weights must be positive finite numbers, got {self.weights}")
 
     @property
-    def unweighted(self) -> Loss:
-        """The loss ``l``."""
-        raise NotImplementedError
-
-    @property
     def largest(self) -> float:
-        """The largest weight."""
         return max(self.weights)
 
     def one_against_rest(self, codes: Floats, target: int) -> Floats:
         """Class numbers as signs times the weights of their classes."""
         places = np.clip(np.where(np.isnan(codes), 0.0, codes), 0, len(self.weights) - 1).astype(np.int64)
         return super().one_against_rest(codes, target) * np.asarray(self.weights)[places]
-
-    @property
-    def derivative_bound(self) -> float:
-        return self.largest * self.unweighted.derivative_bound
-
-    @property
-    def curvature_bound(self) -> float:
-        return self.largest * self.unweighted.curvature_bound
-
-    @property
-    def third_bound(self) -> float:
-        return self.largest * self.unweighted.third_bound
 
     def value(self, u: ArrayLike, y: ArrayLike) -> Floats:
         return self._weight(y) * self.unweighted.value(u, np.sign(y))
