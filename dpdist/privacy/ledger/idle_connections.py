@@ -2,7 +2,7 @@
 
 Every fit on arrays has a ledger in memory. To make one, to read its schema and to prepare each statement anew takes
 longer than all that such a fit writes into it; a connection that has done so before, and whose tables were emptied, has
-it behind it. What leaves here holds nothing of whoever had it: `take` looks.
+it behind it. What is kept was emptied first, and is closed if it cannot be: it holds nothing of whoever had it.
 """
 
 from __future__ import annotations
