@@ -324,7 +324,7 @@ def test_names_that_lead_nowhere(place: Path) -> None:
     assert "did you mean 'survey'?" in budget("show", "surwey", code=2).output
     assert "'dpdist budget show' lists the accounts" in budget("history", "zzz.zarr", code=2).output
     (place / "notes.txt").write_text("no store")
-    assert "is not a dataset" in budget("show", "notes.txt", code=2).output
+    assert "notes.txt is a file, and a stored dataset is expected" in budget("show", "notes.txt", code=2).output
 
 
 def test_a_name_that_means_two_things() -> None:

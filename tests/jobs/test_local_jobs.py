@@ -109,7 +109,7 @@ def test_public_rows_of_a_store(tmp_path):
 @pytest.mark.parametrize("place, says", [
     ("nowhere.zarr", "cannot open a Zarr group at .*nowhere.zarr"),
     ("users.zarr/X", "a group that holds the arrays, not a single array"),
-    ("job.yaml", "cannot open a Zarr group at .*job.yaml"),
+    ("job.yaml", "job.yaml is a file, and a stored dataset is expected"),
     ("labels.zarr", "'X'"),
     ("narrow.zarr", "rows of 3 features, got shape"),
     ("few.zarr", "too few for 3 features"),

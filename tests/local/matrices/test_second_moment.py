@@ -269,7 +269,7 @@ def test_wrong_parameters_are_refused_before_anything_is_charged(given, error, s
 
 
 def test_one_column_and_too_many_components_are_refused():
-    with pytest.raises(DataError, match="one column is a single number"):
+    with pytest.raises(DataError, match=r"one column .*is a single number"):
         local.SecondMoment(row_norm=1.0, epsilon=1.0).fit(np.ones((10, 1)))
     with pytest.raises(BudgetError, match="n_components=6 exceeds the number of columns, 5"):
         local.PCA(6, row_norm=1.0, epsilon=1.0).fit(rows())
