@@ -65,10 +65,9 @@ def _step(hashes: Any, steps: Any, lows: Any, widths: Any) -> int:
 
 
 @kernel
-def _support_range(seeds: Words, low: Any, width: Any, counts: NDArray[np.int64]) -> None:
+def _support_range(seeds: Words, low: Any, width: Any, scratch: Any, counts: NDArray[np.int64]) -> None:
     """``h(v)`` for v = 0, 1, ... by repeated addition of a."""
-    hashes = np.empty(_CHUNK, dtype=np.uint32)
-    steps = np.empty(_CHUNK, dtype=np.uint32)
+    hashes, steps = scratch[0], scratch[1]
     for start in range(0, len(seeds), _CHUNK):
         lows = low[start : start + _CHUNK]
         widths = width[start : start + _CHUNK]
@@ -120,7 +119,7 @@ def support(
     low, width = starts[cells].astype(np.uint32), np.diff(starts)[cells].astype(np.uint32)
     counts = np.zeros(n_values if values is None else len(values), dtype=np.int64)
     if values is None:
-        _support_range(seeds, low, width, counts)
+        _support_range(seeds, low, width, np.empty((2, _CHUNK), np.uint32), counts)
     else:
         _support_values(seeds, low, width, values.astype(np.uint64), counts)
     return counts
