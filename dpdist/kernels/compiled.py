@@ -10,6 +10,8 @@ shapes, two seconds of it. Callers give the same types always (`dpdist.kernels.b
 
 from __future__ import annotations
 
+import functools
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,10 +48,10 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     return found
 
 
-def sources() -> tuple[tuple[str, int, int], ...]:
-    """Name, time and size of every file that compiled code is made of."""
+def sources() -> int:
+    """A checksum of every file that compiled code is made of; not their times, which the layer of an image rounds."""
     files = sorted(file for folder in FOLDERS for file in folder.glob("*.py"))
-    return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    return functools.reduce(lambda known, file: zlib.crc32(file.name.encode() + file.read_bytes(), known), files, 0)
 
 
 SOURCES = sources()
