@@ -511,6 +511,7 @@ NEAR = Net(np.vstack([np.zeros(D), np.eye(D), -np.eye(D)]), np.zeros(2 * D + 1))
 CASES[LossTable] = [
     Case(LossTable(Sigmoid(), 1.0, 100.0, 4), POINTS),
     Case(LossTable(Sigmoid(), 1.0, 1.0, 2 * D + 1), NEAR),
+    Case(LossTable(Biweight(1.0), 1.0, 100.0, 4), POINTS, REALS, targets),
     Case(LossTable(Biweight(1.0), 2.0, 1.0, 2 * D + 1), NEAR, (0.0, 0.7, -0.6, 1e308, np.nan), targets),
     Case(LossTable(Cauchy(0.5), 2.0, 1.0, 2 * D + 1), NEAR, (0.0, 0.8, -0.9, 1e308, np.inf), targets),
     Case(LossTable(Huber(0.7), 1.0, 3.0, 4), POINTS, REALS, targets),
