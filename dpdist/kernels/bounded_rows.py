@@ -46,7 +46,7 @@ def bounded_rows(
     y = np.array(y, dtype=np.float64).reshape(len(X))
     out = np.empty(X.shape)
     limit = math.inf if row_norm is None else row_norm * (1 - kappa(X.shape[1]))
-    _bounded(X, y, limit, math.inf if feature_bound is None else feature_bound, scale_labels, out)
+    _bounded(writable(X), y, limit, math.inf if feature_bound is None else feature_bound, scale_labels, out)
     return out, y
 
 
