@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from numba.core import event
-
 from dpdist.data import Dataset
 from dpdist.errors import DpdistError
 from dpdist.estimators.outlook import nobody_asks
@@ -21,6 +19,7 @@ from dpdist.jobs import job_data as inputs
 from dpdist.jobs.audit import made_up_columns
 from dpdist.jobs.job import Job, locating, make_estimator
 from dpdist.kernels.block_pass import scale_row
+from dpdist.kernels.compiled import compilations
 from dpdist.privacy.ledger.ledger import Ledger
 
 N_ROWS = 3000
@@ -60,14 +59,12 @@ def warm_job(job: Job, *, dtype: str = "float64") -> dict[str, Any]:
             f"{job.source}: users of stored data are not made up; name the method instead: dpdist warm {job.method.id}"
         )
     start = time.perf_counter()
-    with event.install_recorder("numba:compile") as recorded:
+    with compilations() as compiled:
         if "generate" in job.data:
             _fit_generated(job, dtype)
         else:
             _fit_made_up(job, dtype)
-    compiled = [found.data["dispatcher"].py_func for _, found in recorded.buffer if found.is_start]
-    ours = [f"{f.__module__}.{f.__name__}" for f in compiled if f.__module__.startswith("dpdist.")]
-    return {"id": job.method.id, "compiled": ours, "seconds": time.perf_counter() - start, "folder": folder}
+    return {"id": job.method.id, "compiled": compiled, "seconds": time.perf_counter() - start, "folder": folder}
 
 
 def _fit_generated(job: Job, dtype: str) -> None:

@@ -10,13 +10,15 @@ shapes, two seconds of it. Callers give the same types always (`dpdist.kernels.b
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from numba import njit
+from numba.core import event
 
 import dpdist.losses
 
@@ -46,6 +48,16 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
         return njit(**options)(function)
     found._cache._cache_file._source_stamp = SOURCES
     return found
+
+
+@contextlib.contextmanager
+def compilations() -> Iterator[list[str]]:
+    """The names of our functions that are compiled in here, rather than found in the cache."""
+    names: list[str] = []
+    with event.install_recorder("numba:compile") as recorded:
+        yield names
+    functions = [found.data["dispatcher"].py_func for _, found in recorded.buffer if found.is_start]
+    names += [f"{f.__module__}.{f.__name__}" for f in functions if f.__module__.startswith("dpdist.")]
 
 
 def sources() -> int:
