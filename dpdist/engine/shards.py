@@ -131,7 +131,8 @@ class Shard:
         stored = [column[0] for column in self.sources.values() if not isinstance(column[0], np.ndarray | NumpySource)]
         self.partition_bytes = longest * sum(source.spec.row_bytes for source in stored)
         self.n_ahead = ahead(self.partition_bytes, any(source.remote for source in stored)) if stored else 0
-        folders = {name: getattr(column[0], "plain_files", None) for name, column in self.sources.items()}
+        streamed = {} if self.plan.resident else self.sources
+        folders = {name: getattr(column[0], "plain_files", None) for name, column in streamed.items()}
         self.leased = frozenset(name for name, folder in folders.items() if folder and mount_of(folder)[0] in OWN)
 
     def blocks_in(self, start: int, stop: int) -> Iterator[tuple[int, Block]]:

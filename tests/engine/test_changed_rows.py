@@ -198,6 +198,14 @@ def test_rows_in_place_have_the_sum_of_their_copies(plain, meddling, monkeypatch
     assert (meddling(shard, [False] * PLACES) == found).all(), "read ahead, into memory of its own"
 
 
+def test_rows_that_stay_in_memory_are_those_that_were_read(plain, meddling):
+    """Of what file system they came from does not matter then, and nothing is looked up in a source any more."""
+    expected = ask(shard_of(plain))
+    shard = shard_of(plain, resident=True)
+    change_number(plain)
+    assert (meddling(shard, [False] * PLACES) == expected).all()
+
+
 @leased
 def test_a_sum_under_which_somebody_waits_to_write_is_formed_again_of_a_copy(plain, meddling):
     """The writer writes once the lease has ended: here what is there already, so that the copy has the same sum."""
@@ -250,10 +258,10 @@ def test_rows_that_somebody_has_open_for_writing_are_copied(plain, meddling):
         assert (meddling(shard, [True, True, False, True, True]) == expected).all()
 
 
-def shard_of(place: Path) -> Any:
+def shard_of(place: Path, resident: bool = False) -> Any:
     source = Dataset.open(place).source("X")
     ranges = tuple((start, start + ROWS) for start in range(0, N, ROWS))
-    return load_shard(ShardPlan(ranges, {"X": np.asarray}, resident=False), {"X": [source] * len(ranges)})
+    return load_shard(ShardPlan(ranges, {"X": np.asarray}, resident), {"X": [source] * len(ranges)})
 
 
 def ask(shard: Any) -> Any:
