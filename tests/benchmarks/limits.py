@@ -251,7 +251,10 @@ def randomisers() -> tuple[float, str]:
         )
         ratios[name] = ours / alone
     told = ", ".join(f"{name} {ratio:.1f}" for name, ratio in sorted(ratios.items(), key=lambda item: -item[1]))
-    return max(ratios.values()), f"reports and their sum, against drawing the words that they take: {told}"
+    return max(ratios.values()), (
+        f"reports and their sum, against drawing the words that they take: {told}. The limit of olh 1024: 4.2 million "
+        "pairs of a user and a value, sixteen in five vector instructions, take three times as long as its words"
+    )
 
 
 @benchmark("counts", "<= 1")
