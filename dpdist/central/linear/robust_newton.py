@@ -12,13 +12,16 @@ curvature of the loss is at most the one that is released, wherever: no step can
 B is chosen where noise matters least, by what the rows' norms say: their counts in powers of two are released first,
 for 2 % of the budget (`dpdist.queries.scaled_rows`). ``second_moment``, the guess v of the mean square of a coordinate
 of a row's gradient, only says where to look: a row's norm is about ``sqrt(d v) / (h / 2)`` then, for residuals of half
-of the threshold h, and counts begin at four times that, or at ``row_norm``. Eleven passes over the rows (a count of
-residuals before a gradient shares its pass).
+of the threshold h, and counts begin at four times that, or at ``row_norm``. Twelve passes over the rows, up to fifteen
+where noise is large.
 
-Where the loss is the squared one and nobody states a ``residual_bound``, h follows what is released: before every
-other gradient the sizes of the residuals are counted in octaves as well, for 1 % of the budget each, and h is two
-times their median. It falls as the fit gets better, and the noise falls with it. At the solution they are counted once
-more, in any case: how many are cut, and how large the others are, tells how sure the coefficients are.
+The noise is in proportion to h as well. Before every second or fourth gradient the sizes of the residuals are counted
+in octaves, for 1 % of the budget each, and h follows: it falls as the fit gets better, and the noise falls with it. A
+threshold that is stated (Huber's, or a ``residual_bound``) is the largest that h can be; below it h is where noise, and
+what cutting may do to the mean of skewed residuals, are least together, so that a threshold that is far beyond the
+residuals costs little, and with more rows h goes to it. Where the loss is the squared one and nothing is stated, h is
+two times their median: what is far out counts little, however many rows there are. At the solution residuals are
+counted once more: how many are cut, and how large the others are, tells how sure the coefficients are.
 
 The threshold says little of how large slopes are: those of a weak signal, or of labels that are small beside it, are
 below the noise long before they are below h. So all releases are asked in the end how large slopes are, and as much is
@@ -51,6 +54,7 @@ from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.queries.scaled_rows import NormCounts, ResidualCounts, ScaledGradientSum, ScaledMomentSum
 from dpdist.solvers.filtered_newton import MARGINS, MOVED_HESSIAN, Curvature, Noisy, Question, Solution, filtered_newton
 from dpdist.solvers.loops import drive
+from dpdist.solvers.octaves import middle_size, scale_of_residuals, scale_of_rows
 from dpdist.solvers.spreads import cut_squares
 from dpdist.solvers.standard_errors import Uncertainty, sandwich
 
@@ -61,26 +65,23 @@ LAST_OCTAVES = 12
 """Below the cut, in which they are counted at the solution."""
 LEAST_UNCUT = 0.1
 """Of the rows, whatever the noisy counts say."""
-EVERY = 2
-"""Rounds between them."""
+OFTEN, SELDOM = 2, 4
+"""Rounds between them, and where a threshold is stated or noise is small."""
 ANY_SIZE, OCTAVES = 2.0**32, 64
 """Where nothing is stated of a size, it is looked for from here down."""
 CUT = 2.0
 """Medians of the residuals at which they are cut: 1.35 standard deviations of normal ones, 95 % efficient."""
-MOST_SEEN = 0.5
-"""Of the rows, which have to be seen in counts that are to tell a median."""
 MOMENT_SHARE = 0.25
-ROUNDS = 8
+LONG, SHORT = 8, 7
+"""Rounds, and those that are enough where noise is small."""
+ENOUGH = 3000.0
+"""Signal to noise (rows x mu / sqrt(features)) from which on it is: twelve passes in all."""
 USUAL = 0.5
 """A residual, relative to the threshold."""
 MOST = 4.0
 """Times the guess of a row's norm: what may still be found where the guess is too small."""
 LEAST_LENGTH = 0.5
 """Of scaled rows, squared and relative to their bound, which is chosen to be a usual norm."""
-SEEN = 3.0
-"""Standard deviations of its noise above which a count is one of rows."""
-PARTS = 4
-"""Of an octave, within which rows are taken for evenly spread on a logarithmic scale."""
 FLAT = Curvature(1.0, lambda margins: 1.0)
 """That of the squared loss, which bounds Huber's."""
 
@@ -107,7 +108,7 @@ class RobustNewton(LinearMethod):
     Parameters
     ----------
     n_rounds : int, optional
-        Default: 8.
+        Default: 8, or 7 where noise is small.
 
     Examples
     --------
@@ -141,7 +142,7 @@ class RobustNewton(LinearMethod):
         alone = "row_norm" if stated_threshold(problem) else "residual_bound"
         if problem.second_moment is None and (alone == "residual_bound" or problem.row_norm is None):
             raise MissingBound(f"second_moment is missing (or {alone}): {BOUNDS['second_moment']}")
-        return self._with(public, problem, n_rounds=self.n_rounds or ROUNDS)
+        return self._with(public, problem, n_rounds=self.n_rounds or (SHORT if problem.signal >= ENOUGH else LONG))
 
     # -- the plan ---------------------------------------------------------------------------------------------------
 
@@ -156,7 +157,12 @@ class RobustNewton(LinearMethod):
     @property
     def _looks(self) -> int:
         """How often the residuals are counted before a gradient; they are once more at the solution."""
-        return 0 if stated_threshold(self.problem) else -(-self.rounds // EVERY)
+        return -(-self.rounds // self._every)
+
+    @property
+    def _every(self) -> int:
+        """Rounds from one count to the next."""
+        return SELDOM if stated_threshold(self.problem) or self.problem.signal >= ENOUGH else OFTEN
 
     @property
     def _looks_share(self) -> float:
@@ -242,8 +248,7 @@ class RobustNewton(LinearMethod):
         length = self._scale(counts, oracle.noise_std)
         constant, cut = self._constant(length), self._threshold(length)
         moment = Noisy(unpack_symmetric(oracle.ask("second moment", None, self._moment(length))), oracle.noise_std)
-        if self._looks:
-            cut = self._cut(oracle, np.zeros(problem.n_parameters), length, cut)
+        cut = self._cut(oracle, np.zeros(problem.n_parameters), length, cut)
         unit = USUAL * cut  # of labels and predictions: the solver takes them for numbers of the order of 1
         loop = filtered_newton(
             moment,
@@ -262,8 +267,8 @@ class RobustNewton(LinearMethod):
             nonlocal cut
             point = unit * question.point
             oracle.visit(self._stored(point, constant))
-            if self._looks and question.round and question.round % EVERY == 0:
-                cut = min(cut, self._cut(oracle, point, length, cut))
+            if question.round and question.round % self._every == 0:
+                cut = self._cut(oracle, point, length, cut)
             return Noisy(oracle.ask("gradient", point, self._gradient(length, cut)) / unit, oracle.noise_std / unit)
 
         found = drive(loop, answer)
@@ -275,10 +280,24 @@ class RobustNewton(LinearMethod):
         usual = middle_size(counts, noise, longest, self.problem.n_rows)
         return scale_of_rows(counts, noise, longest, self._guess(), MOST * usual) if usual else self._guess()
 
-    def _cut(self, oracle: Oracle, point: Vector, length: float, otherwise: float) -> float:
-        """Two medians of the residuals there, by released counts; where these tell nothing, what was known before."""
-        counts = oracle.ask("residuals", point, self._residuals(length))
-        return CUT * middle_size(counts, oracle.noise_std, ANY_SIZE, self.problem.n_rows) or otherwise
+    def _cut(self, oracle: Oracle, point: Vector, length: float, before: float) -> float:
+        """Where residuals are cut, by released counts at a point; where these tell nothing, what it was before."""
+        n, stated = self.problem.n_rows, stated_threshold(self.problem)
+        if stated is None:
+            counts = oracle.ask("residuals", point, self._residuals(length))
+            found = CUT * middle_size(counts, oracle.noise_std, ANY_SIZE, n) or before
+            return min(found, before) if point.any() else found
+        counts = oracle.ask("residuals", point, self._residuals(length, stated, LAST_OCTAVES))
+        cost = self._cost_of_noise(oracle.plan, length)
+        return scale_of_residuals(counts, oracle.noise_std, stated, n, cost) or before
+
+    def _cost_of_noise(self, plan: Plan, length: float) -> float:
+        """Excess of the squared error by the noise of all gradients, for residuals cut at 1 and rows alike in all
+        directions."""
+        problem, public, query = self.problem, self.public, self._gradient(length, 1.0)
+        mechanism = plan["gradient"].mechanism
+        noise = mechanism.noise_std(query.unit_sensitivity(public.neighbours, mechanism.norm, public.units))
+        return (problem.n_parameters * noise / (problem.n_rows * length)) ** 2 / self.rounds
 
     def _stored(self, w: Vector, constant: float) -> Vector:
         """The weight of the constant feature for the one that the estimator has."""
@@ -304,59 +323,19 @@ class RobustNewton(LinearMethod):
         return d * eigenvalue * unit**2 * (noise + left**2 * prior) / (2 * n)
 
 
-def scale_of_rows(counts: Vector, noise: float, longest: float, guess: float, largest: float = math.inf) -> float:
-    """The norm B to which rows are scaled down, from released counts of their norms in octaves below ``longest``.
-
-    Noise is proportional to B, the curvature to ``sum min(|x|, B)^2``: B is where their ratio is best, up to a largest
-    one, because what few rows add is no curvature in all directions. Counts below their noise are none; where all are,
-    B is the guess.
-
-    Parameters
-    ----------
-    counts : array
-        Of `NormCounts`.
-    noise : float
-        Standard deviation of the noise of each.
-    longest, guess, largest : float
-
-    Examples
-    --------
-    >>> round(scale_of_rows(np.array([0.0, 0.0, 900.0, 100.0]), 1.0, 8.0, 2.0), 2)
-    3.08
-    """
-    seen = np.where(counts > SEEN * noise, counts, 0.0)
-    parts = (np.arange(PARTS * (len(seen) - 1)) + 0.5) / PARTS
-    norms = longest * np.append(1.0, 2.0**-parts)
-    rows = np.append(seen[0], np.repeat(seen[1:] / PARTS, PARTS))
-    if not rows.any():
-        return guess
-    curvature = (np.minimum(norms[:, None], norms[None, :]) ** 2 * rows).sum(axis=1)
-    return float(norms[np.argmax(np.where(norms <= largest, curvature / norms, 0.0))])
-
-
-def middle_size(counts: Vector, noise: float, longest: float, n_rows: float) -> float:
-    """The median of sizes that were counted in octaves below ``longest``; 0 where less than half of the rows are seen.
-
-    Where one count of nothing but noise may be half of the rows, nothing is seen.
-
-    Examples
-    --------
-    >>> round(middle_size(np.array([0.0, 3.0, 500.0, 500.0, -4.0]), 2.0, 8.0, 1000), 2)
-    2.0
-    """
-    seen = np.where(counts > SEEN * noise, counts, 0.0)
-    if seen.sum() < MOST_SEEN * n_rows or (SEEN + 1) * noise > MOST_SEEN * n_rows:
-        return 0.0
-    edges = math.log2(longest) - np.arange(len(seen) + 1.0) + 1.0  # the first is of sizes beyond
-    above = np.append(0.0, np.cumsum(seen))
-    return float(2.0 ** np.interp(above[-1] / 2, above, edges))
-
-
 def stated_threshold(problem: Problem) -> float | None:
     """At which residuals are cut, if it is public."""
     of_loss = problem.loss.threshold if isinstance(problem.loss, Huber) else math.inf
     found = float(min(of_loss, problem.residual_bound or math.inf))
     return found if math.isfinite(found) else None
+
+
+def size_of_labels(problem: Problem) -> float | None:
+    """What public numbers say of it: no more than of residuals."""
+    stated = stated_threshold(problem)
+    if stated is not None or problem.second_moment is None:
+        return stated
+    return math.sqrt(problem.second_moment) / USUAL  # of features of mean square 1
 
 
 def threshold(problem: Problem) -> float:
