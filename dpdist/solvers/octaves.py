@@ -23,6 +23,11 @@ OF_SKEW = 3.0
 """Of the most that cutting may do to the mean of residuals any part is as likely as another: a third of its square."""
 
 
+def tell(noise: float, n_rows: float) -> bool:
+    """Whether a count of nothing but such noise is not taken for half of the rows."""
+    return (SEEN + 1) * noise <= MOST_SEEN * n_rows
+
+
 def scale_of_rows(counts: Vector, noise: float, longest: float, guess: float, largest: float = math.inf) -> float:
     """The norm B to which rows are scaled down, from released counts of their norms in octaves below ``longest``.
 
@@ -71,7 +76,7 @@ def middle_size(counts: Vector, noise: float, longest: float, n_rows: float) -> 
     2.0
     """
     seen = np.where(counts > SEEN * noise, counts, 0.0)
-    if seen.sum() < MOST_SEEN * n_rows or (SEEN + 1) * noise > MOST_SEEN * n_rows:
+    if seen.sum() < MOST_SEEN * n_rows or not tell(noise, n_rows):
         return 0.0
     edges = math.log2(longest) - np.arange(len(seen) + 1.0) + 1.0  # the first is of sizes beyond
     above = np.append(0.0, np.cumsum(seen))
@@ -93,7 +98,7 @@ def scale_of_residuals(counts: Vector, noise: float, longest: float, n_rows: flo
     [3.67, 1.83, 0.92]
     """
     seen = np.where(counts > SEEN * noise, counts, 0.0)
-    if seen.sum() < MOST_SEEN * n_rows or (SEEN + 1) * noise > MOST_SEEN * n_rows:
+    if seen.sum() < MOST_SEEN * n_rows or not tell(noise, n_rows):
         return 0.0
     sizes, rows = sizes_of_counts(seen, longest)
     rows = rows / rows.sum()

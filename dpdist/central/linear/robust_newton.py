@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -44,6 +44,10 @@ from dpdist.central.linear.bounding import All, ScaleRows
 from dpdist.central.linear.gradient_descent import needs_delta
 from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need_ridge, reads
 from dpdist.central.linear.newton import MOST_FEATURES
+from dpdist.central.linear.normal_rows import Filter, newton, response
+from dpdist.central.linear.normal_rows import Rows as Cases
+from dpdist.central.linear.prediction import Prediction, predicted, rows_before_a_fit
+from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS
 from dpdist.kernels.moments import unpack_symmetric
@@ -52,9 +56,20 @@ from dpdist.method import Line, Oracle, Public
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.queries.scaled_rows import NormCounts, ResidualCounts, ScaledGradientSum, ScaledMomentSum
-from dpdist.solvers.filtered_newton import MARGINS, MOVED_HESSIAN, Curvature, Noisy, Question, Solution, filtered_newton
+from dpdist.solvers.filtered_newton import (
+    CONSTANT,
+    MARGINS,
+    MOVED_HESSIAN,
+    SCARCE,
+    Curvature,
+    Noisy,
+    Question,
+    Solution,
+    error_of_hessian,
+    filtered_newton,
+)
 from dpdist.solvers.loops import drive
-from dpdist.solvers.octaves import middle_size, scale_of_residuals, scale_of_rows
+from dpdist.solvers.octaves import middle_size, scale_of_residuals, scale_of_rows, tell
 from dpdist.solvers.spreads import cut_squares
 from dpdist.solvers.standard_errors import Uncertainty, sandwich
 
@@ -78,6 +93,12 @@ ENOUGH = 3000.0
 """Signal to noise (rows x mu / sqrt(features)) from which on it is: twelve passes in all."""
 USUAL = 0.5
 """A residual, relative to the threshold."""
+LONGEST = 2.0
+"""Times the guess of a row's norm: what a prediction counts with."""
+LABELS = 3.0
+"""What bounds labels, relative to the threshold of residuals, in a prediction: predictors are 5 or 30 % of it."""
+USUAL_CUT = 1.35
+"""Where residuals are cut that were counted, relative to their root mean square, in a prediction."""
 MOST = 4.0
 """Times the guess of a row's norm: what may still be found where the guess is too small."""
 LEAST_LENGTH = 0.5
@@ -127,11 +148,6 @@ class RobustNewton(LinearMethod):
         "Rests on the released curvature, the residuals that were counted at the solution, the noise of all gradients, "
         "and errors that have one symmetric law at all rows: of skewed ones slopes are right, and the intercept is not "
         "that of the mean."
-    )
-
-    measures: ClassVar[str] = (
-        "expected excess of the mean loss that is due to noise and shrinkage, for rows that are equally long in all "
-        "directions and as long as second_moment (or row_norm) says, with residuals of half of the threshold"
     )
 
     def decide(self, public: Public, statement: Problem) -> Self:
@@ -303,24 +319,60 @@ class RobustNewton(LinearMethod):
         """The weight of the constant feature for the one that the estimator has."""
         return np.append(w[:-1], w[-1] * (constant / self.problem.intercept)) if constant else w
 
-    def expected_error(self, plan: Plan) -> float | None:
-        """The recursion of the filter for one direction of many."""
-        problem = self.problem
-        n, d, neighbours = problem.n_rows, problem.n_parameters, problem.neighbours
-        length, cut = self._guess(), self._threshold()
-        unit = USUAL * cut
-        eigenvalue = n * length**2 / problem.n_features
-        error = plan["second moment"].mechanism.noise_std(self._moment(length).sensitivity(neighbours)) / math.sqrt(2)
-        std = plan["gradient"].mechanism.noise_std(self._gradient(length, cut).sensitivity(neighbours)) / unit
-        prior = spread = MARGINS / length**2
-        noise, left = 0.0, 1.0
-        for _ in range(self.rounds):
-            variance = std**2 + error**2 * d * spread
-            gain = spread * eigenvalue / (spread * eigenvalue**2 + variance)
-            kept = 1 - gain * eigenvalue
-            spread = kept**2 * spread + gain**2 * (variance + MOVED_HESSIAN * eigenvalue**2 * spread)
-            noise, left = kept**2 * noise + (std * gain) ** 2, kept * left
-        return d * eigenvalue * unit**2 * (noise + left**2 * prior) / (2 * n)
+    # -- what to expect ---------------------------------------------------------------------------------------------
+
+    @property
+    def foresees(self) -> bool:
+        return True
+
+    def prediction(self, plan: Plan) -> Prediction:
+        """Rows are up to twice as long as was guessed, predictors and residuals at most as large as the threshold."""
+        problem, longest = self.problem, min(LONGEST * self._guess(), self.problem.row_norm or math.inf)
+        rows = rows_before_a_fit(problem.n_features, longest, self._constant(longest), LABELS * self._threshold())
+        if problem.intercept:  # a constant feature is in proportion to the rows
+            share = (rows.sum(rows.moments) - rows.moments[:, -1]) / longest**2
+            scale = np.column_stack([np.ones((len(share), len(rows.counts) - 1)), share])
+            rows = replace(rows, moments=rows.moments * scale, weights=rows.weights / scale)
+        return predicted(self.foreseen(plan, rows), rows, response(problem.loss))
+
+    def foreseen(self, plan: Plan, rows: Cases) -> Vector:
+        """With the usual norm of the rows, and the sizes of labels and of residuals, where counts tell them."""
+        problem, told = self.problem, response(self.problem.loss)
+        lengths = np.sqrt(rows.sum(rows.moments) - (rows.moments[:, -1] if rows.constant else 0.0))
+        cuts = np.full((2, len(lengths)), self._threshold())
+
+        def std(name: str, query: Query) -> float:
+            return plan[name].mechanism.noise_std(query.sensitivity(problem.neighbours))
+
+        if not tell(std("row norms", self._norms), problem.n_rows):
+            lengths = np.full(len(lengths), self._guess())
+        if tell(std("residuals", self._residuals(1.0)), problem.n_rows):
+            sizes = np.array([np.sqrt(rows.squares + rows.residuals**2), rows.residuals])
+            cuts = np.minimum(stated_threshold(problem) or math.inf, USUAL_CUT * sizes)
+        first, later = cuts
+        unit, scarce, kinds = USUAL * first, problem.signal < SCARCE, ["gradient"] * self.rounds
+
+        def resized(information: Vector, squares: Vector) -> Vector:
+            factor: Vector = (squares / MARGINS) ** (information / (information + 2))
+            return factor
+
+        asked = Filter(
+            kinds=kinds,
+            gradients=[
+                std("gradient", self._gradient(1.0, 1.0)) * lengths * (first if t < self._every else later) / unit
+                for t in range(self.rounds)
+            ],
+            moment=std("second moment", self._moment(1.0)) / math.sqrt(2) * lengths**2,
+            hessian=0.0,
+            margins=MARGINS,
+            constant=CONSTANT,
+            known=error_of_hessian(kinds),
+            moved=MOVED_HESSIAN,
+            revised=resized if scarce else lambda *told: np.maximum(resized(*told), 1.0),
+            resized=resized,
+        )
+        in_units = replace(rows, weights=rows.weights / unit[:, None] ** 2)
+        return unit**2 * newton(in_units, told, problem.n_rows, problem.strong_convexity * problem.n_rows, asked)
 
 
 def stated_threshold(problem: Problem) -> float | None:

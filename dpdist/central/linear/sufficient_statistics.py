@@ -57,7 +57,7 @@ from dpdist.solvers.least_squares import (
     improved,
     shown_of_bias,
 )
-from dpdist.solvers.octaves import scale_of_labels, scale_of_rows
+from dpdist.solvers.octaves import scale_of_labels, scale_of_rows, tell
 from dpdist.solvers.standard_errors import Matrix, Uncertainty, sandwich, shrunk_to
 
 MOMENT_SHARE = 0.7
@@ -320,7 +320,10 @@ class SufficientStatistics(LinearMethod):
         neighbours, row_norm = self.problem.neighbours, self._bounds[0]
         moment = self.moment(*self._bounds)
         scale, of_labels = np.ones(len(rows.moments)), np.ones(len(rows.moments))
-        if self._looks:  # the noise is that of rows of the usual norm, and of usual labels
+        counted = self._looks and tell(
+            plan["labels"].mechanism.noise_std(self._labels.sensitivity(neighbours)), self.problem.n_rows
+        )
+        if counted:  # the noise is that of rows of the usual norm, and of usual labels
             lengths = rows.sum(rows.moments) - (rows.moments[:, -1] if rows.constant else 0.0)
             scale = np.minimum(1.0, np.sqrt(lengths) / row_norm)
             usual = np.sqrt(rows.squares + rows.residuals**2)
@@ -331,6 +334,10 @@ class SufficientStatistics(LinearMethod):
         return least_squares(
             rows.with_constant(self.constant(row_norm)), self.problem.n_rows, steps, noise * scale**2, ERROR_OF_MOMENT
         )
+
+    def _counts_tell(self, plan: Plan) -> bool:
+        noise = plan["labels"].mechanism.noise_std(self._labels.sensitivity(self.problem.neighbours))
+        return tell(noise, self.problem.n_rows)
 
     @property
     def label_size(self) -> float:
