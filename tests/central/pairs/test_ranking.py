@@ -194,6 +194,15 @@ def test_labels_of_another_kind_are_refused():
         PairwiseRanker(**{**BOUNDS, "classes": None, "threshold": 0.5}).fit(X[:50], Y[:50].astype(str))
 
 
+def test_labels_of_a_score_are_those_of_a_fit(fitted):
+    """Objects as well; one for each row."""
+    score = fitted.score(X, Y)
+    assert fitted.score(X, Y.astype(object)) == fitted.score(X.tolist(), Y.tolist()) == score
+    for labels, says in ((Y[:-1], "9999 labels and 10000 rows"), (None, "one label per row"), (X, "one label per row")):
+        with pytest.raises(DataError, match=says):
+            fitted.score(X, labels)
+
+
 def test_a_plan_for_other_rows_is_refused():
     query = PairSum(1.0, 100, 3)
     with pytest.raises(DpdistError, match="for 100 rows, and there are 99"):

@@ -669,6 +669,18 @@ def test_no_neighbours_exceed_the_declared_sensitivity(case, dtype):
     )
 
 
+@pytest.mark.parametrize("query", CASES, ids=lambda q: q.__name__)
+def test_no_query_writes_to_the_rows(query):
+    """They may lie in a file that is mapped (`dpdist.data.mapped_files`); the result is that of any other rows."""
+    rng, case = np.random.default_rng(0), CASES[query][0]
+    X, y = rng.normal(size=(60, D)), case.encode(np.array([case.labels[i % len(case.labels)] for i in range(60)]))
+    given = case.statistic({"X": X.copy(), "y": y.copy()})
+    X.setflags(write=False)
+    y.setflags(write=False)
+    for found, expected in zip(case.statistic({"X": X, "y": y}), given, strict=True):
+        assert np.array_equal(found, expected)
+
+
 def test_the_fuzz_finds_an_unclipped_row():
     class Unclipped(Case):
         def units(self, dtype):
