@@ -10,11 +10,11 @@ from sklearn.exceptions import NotFittedError
 
 from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, Mean, SampleAndAggregate, local
 from dpdist.central import PCA, ClipLabel, SecondMoment, SufficientStatistics
-from dpdist.central.linear.robust_newton import scale_of_rows
 from dpdist.data.ingestion import ingest
 from dpdist.errors import BudgetError, NoIntervals
 from dpdist.estimators.estimator import planned
 from dpdist.estimators.inference import record_of
+from dpdist.solvers.octaves import scale_of_labels, scale_of_rows
 from tests.estimators.coverage import AGAIN, CASES, covered, fits, fits_again, following, normal_rows
 from tests.estimators.quick_oracle import quick_fit
 
@@ -369,7 +369,10 @@ def test_intervals_are_hardly_wider_than_the_best_unbiased_use_of_the_releases(c
             longest = method.problem.row_norm
             counts = method._norms.summarise({"X": X, "y": y}, None, None).astype(float)
             row_norm = scale_of_rows(counts, 0.0, longest, longest)
-            constant, moment = method.constant(row_norm), method.moment(row_norm)
+            counts = method._labels.summarise({"X": X, "y": y}, np.zeros(X.shape[1]), None).astype(float)
+            cost = method._cost_of_labels(plan, row_norm)
+            bound = scale_of_labels(counts, 0.0, method._bounds[1], len(X), cost)
+            constant, moment = method.constant(row_norm), method.moment(row_norm, bound)
             weight = np.minimum(1, row_norm / np.linalg.norm(X, axis=1)) ** 2
             H = Z.T @ (Z * weight[:, None])
         units = np.append(np.ones(X.shape[1]), 1 / constant)
