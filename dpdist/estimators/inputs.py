@@ -18,8 +18,7 @@ from sklearn.utils.validation import validate_data
 
 from dpdist.data import Dataset
 from dpdist.errors import DataError, warn_caller
-
-_NUMBERS = (bool, int, float, np.bool_, np.number)
+from dpdist.estimators.parameters import NUMBERS
 
 
 def as_dataset(estimator: Any, X: Any, y: Any = None, *, labels: bool = True) -> Dataset:
@@ -54,7 +53,7 @@ def as_dataset(estimator: Any, X: Any, y: Any = None, *, labels: bool = True) ->
         if _is_dask(X) and hasattr(X, "columns"):
             names = tuple(X.columns)
         X = _feature_array(X)
-        columns = {"y": _label_array(y, getattr(estimator, "classes", None))} if labels else {}
+        columns = {"y": label_array(y, getattr(estimator, "classes", None))} if labels else {}
         if not _is_dask(X):
             X = validate_data(estimator, X, ensure_all_finite=False, dtype="numeric", order="C")
         dataset = Dataset.from_arrays(X=X, **columns)
@@ -141,7 +140,7 @@ def _feature_array(X: Any) -> Any:
     return X
 
 
-def _label_array(y: Any, classes: Sequence[Any] | None = None) -> Any:
+def label_array(y: Any, classes: Sequence[Any] | None = None) -> Any:
     """One label per row as a NumPy or Dask array, missing ones (of pandas) as NaN.
 
     Labels that are Python objects or categories become the declared classes that they are equal to; what is none of
@@ -183,17 +182,6 @@ def _check_comparable(classes: Sequence[Any] | None) -> None:
             "pandas.to_numeric(y, errors='coerce'), or, where the losses are for two classes, use a classifier with "
             "classes=[...]; a conversion here could fail on one row's value and tell it"
         )
-    if not of_one_kind(classes):
-        raise DataError(
-            f"y has object dtype, and the declared classes={list(classes)!r} are texts and others: declare texts only, "
-            "or numbers only, and convert y to them"
-        )
-
-
-def of_one_kind(classes: Sequence[Any] | None) -> bool:
-    """Whether they are texts only, or numbers only."""
-    labels = [] if classes is None else list(classes)
-    return bool(labels) and any(all(isinstance(label, kind) for label in labels) for kind in (str, _NUMBERS))
 
 
 def declared_labels(labels: NDArray[Any], classes: Sequence[Any]) -> NDArray[Any]:
@@ -206,7 +194,7 @@ def declared_labels(labels: NDArray[Any], classes: Sequence[Any]) -> NDArray[Any
     >>> declared_labels(np.array([1, True, 0.0, "1", [2]], dtype=object), [0, 1]).tolist()
     [1.0, 1.0, 0.0, nan, nan]
     """
-    kinds: tuple[type, ...] = (str,) if isinstance(classes[0], str) else _NUMBERS
+    kinds: tuple[type, ...] = (str,) if isinstance(classes[0], str) else NUMBERS
     known = set(classes)
     found = [label if isinstance(label, kinds) and label in known else np.nan for label in labels.tolist()]
     if kinds == (str,):

@@ -15,7 +15,7 @@ import scipy.sparse
 from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, MetricLearner, PairwiseRanker, local
 from dpdist.central import ClipLabel, GradientDescent
 from dpdist.data.ingestion import ingest
-from dpdist.errors import DataError, NoIntervals
+from dpdist.errors import DataError, MissingBound, NoIntervals
 
 rng = np.random.default_rng(0)
 N = 3000
@@ -68,10 +68,28 @@ def test_an_object_that_is_no_class_is_a_missing_label_and_no_error():
     numbers = np.where(LABELS == "yes", 1, 0).astype(object)
     assert np.array_equal(classifier(classes=[0, 1]).fit(X, numbers).coef_, reference().coef_)
     assert np.array_equal(classifier(classes=np.array([0, 1])).fit(X, numbers).coef_, reference().coef_)
-    with pytest.raises(DataError, match=r"texts only, or numbers only"):
-        classifier(classes=["no", 1]).fit(X, labels)
     with pytest.raises(DataError, match=r"pandas.to_numeric"):
         LinearRegression(loss="huber", **KNOWN).fit(X, labels)
+
+
+@pytest.mark.parametrize(
+    ("classes", "says"),
+    [
+        ({"no", "yes"}, "got a set: pass a list"),  # whose first label is another one in each process
+        ({"no": 0, "yes": 1}, "got a dict: pass a list"),
+        ((label for label in ("no", "yes")), "got a generator: pass a list"),
+        (["no", 1], "texts only, or numbers only"),
+        ([0, float("nan")], "no label equals NaN"),
+        ([["no"], ["yes"]], "texts only, or numbers only"),
+        (["no", "no"], "different labels|the two labels"),
+        ("no", "different labels|the two labels"),
+        (1, "different labels|the two labels"),
+    ],
+)
+@pytest.mark.parametrize("kind", [LogisticRegression, PairwiseRanker, MetricLearner, local.LogisticRegression])
+def test_classes_that_no_row_could_have_for_sure_are_refused_before_a_row_is_read(kind, classes, says):
+    with pytest.raises(MissingBound, match=says):
+        kind(classes=classes, row_norm=1.0, epsilon=1.0).fit(X, LABELS)
 
 
 def test_frames_and_arrays_of_dask_are_fitted_to_the_same_bits():
