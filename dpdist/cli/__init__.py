@@ -40,6 +40,7 @@ COMMANDS = {
     "figures": "Compare methods on generated data, as pictures.",
     "audit": "Try to catch a method leaking more than it claims.",
     "doctor": "Examine a deployment, and say what to fix.",
+    "warm": "Compile what methods need, before a run waits for it.",
     "question": "Write down a question to users who randomise their answers.",
     "randomise": "Make a private report of an answer, on the user's machine.",
     "aggregate": "Add up private reports, and decode what they say.",

@@ -255,7 +255,7 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
         return method.warnings()
 
     def _outlook_of_range(self, first: Method) -> Outlook | None:
-        """The outlook of a method that knows a range, None for others: `fit` shows its warnings as well."""
+        """The outlook of a method that knows a range, None for others."""
         if not first.foresees:
             return None
         public, alike = first.public, first.one_row_each()
@@ -300,10 +300,9 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
         return self
 
     def _warn(self, method: Method) -> None:
-        """Say what there is to say before the charge."""
+        """Say what there is to say before the charge: what the outlook warns of, and the method."""
         method.budget.warn_if_delta_is_large(method.public.n_rows)
-        foretold = self._outlook_of_range(method)
-        for warning in self._warnings(method) if foretold is None else foretold.warnings:
+        for warning in dict.fromkeys((*self._outlook(method).warnings, *self._warnings(method))):
             warn_caller(warning)
 
     def _finish(self, method: Method, fitted: Mapping[str, Any]) -> None:

@@ -42,7 +42,7 @@ def bounded_rows(
     >>> X.round(9).tolist(), y.tolist()
     ([[0.6, 0.8], [0.0, 0.0]], [7.0, 0.0])
     """
-    X = np.ascontiguousarray(X, dtype=np.float32 if X.dtype == np.float32 else np.float64)
+    X = writable(np.ascontiguousarray(X, dtype=np.float32 if X.dtype == np.float32 else np.float64))
     y = np.array(y, dtype=np.float64).reshape(len(X))
     out = np.empty(X.shape)
     limit = math.inf if row_norm is None else row_norm * (1 - kappa(X.shape[1]))

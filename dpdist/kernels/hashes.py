@@ -105,11 +105,10 @@ def _add_support(typingctx: Any, hashes: Any, factors: Any, widths: Any, user: A
 
 
 @kernel
-def _support_range(seeds: Words, low: Any, width: Any, counts: NDArray[np.int64]) -> None:
+def _support_range(seeds: Words, low: Any, width: Any, chunk: Any, found: Any, counts: NDArray[np.int64]) -> None:
     """Hash values of v = 0, 1, ... by repeated addition, moved so that the cell of each user begins at 0."""
-    n_vectors = (len(counts) + LANES - 1) // LANES
-    found = np.empty(n_vectors * LANES, dtype=np.uint32)
-    hashes, factors, widths = np.empty(_CHUNK, np.uint32), np.empty(_CHUNK, np.uint32), np.empty(_CHUNK, np.uint32)
+    n_vectors = len(found) // LANES
+    hashes, factors, widths = chunk[0], chunk[1], chunk[2]
     for start in range(0, len(seeds), _CHUNK):
         m = min(_CHUNK, len(seeds) - start)
         for i in range(m):
@@ -165,7 +164,8 @@ def support(
     low, width = starts[cells].astype(np.uint32), np.diff(starts)[cells].astype(np.uint32)
     counts = np.zeros(n_values if values is None else len(values), dtype=np.int64)
     if values is None:
-        _support_range(seeds, low, width, counts)
+        found = np.empty(-(-n_values // LANES) * LANES, np.uint32)
+        _support_range(seeds, low, width, np.empty((3, _CHUNK), np.uint32), found, counts)
     else:
         _support_values(seeds, low, width, values.astype(np.uint64), counts)
     return counts
