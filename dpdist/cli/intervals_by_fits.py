@@ -19,10 +19,12 @@ COLUMNS = {
 
 @click.command("bootstrap")
 @click.argument("run", type=click.Path(file_okay=False))
-@click.option("--fits", default=100, show_default=True, metavar="N", help="Two to five times as many are made.")
+@click.option("--n-fits", default=100, show_default=True, metavar="N", help="Two to five times as many are made.")
 @click.option("--public", type=click.Path(), metavar="DATA", help="Public rows: a table as for 'dpdist predict'.")
 @click.option("--level", default=0.95, show_default=True, metavar="SHARE", help="Of the intervals.")
-@click.option("--seed", default=0, show_default=True, metavar="N", help="Of the rows and the noise that are made up.")
+@click.option(
+    "--random-state", default=0, show_default=True, metavar="N", help="Of the rows and the noise that are made up."
+)
 @click.option(
     "--format", "format_", type=click.Choice(["csv", "parquet", "zarr"]), help="Of DATA; default: its suffix."
 )
@@ -30,10 +32,10 @@ COLUMNS = {
 @click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
 def command(
     run: str,
-    fits: int,
+    n_fits: int,
     public: str | None,
     level: float,
-    seed: int,
+    random_state: int,
     format_: str | None,
     delimiter: str,
     json_: bool,
@@ -51,12 +53,12 @@ def command(
     \b
     Examples:
       dpdist bootstrap runs/two-groups
-      dpdist bootstrap runs/delay --public flights-of-2001.csv --fits 200
+      dpdist bootstrap runs/delay --public flights-of-2001.csv --n-fits 200
     """
     from dpdist.jobs.simulated_intervals import bootstrap_run
 
     found = bootstrap_run(
-        run, n_fits=fits, public=public, random_state=seed, level=level, format=format_, delimiter=delimiter
+        run, n_fits=n_fits, public=public, random_state=random_state, level=level, format=format_, delimiter=delimiter
     )
     click.echo(as_json(found) if json_ else as_text(found))
 

@@ -319,6 +319,7 @@ class Newton(LinearMethod):
             moved=MOVED_HESSIAN,
             revised=revised,
             level=level,
+            resized=None if level is None else revised,
         )
         return newton(rows, told, problem.n_rows, problem.strong_convexity * problem.n_rows, asked)
 

@@ -214,7 +214,7 @@ class Filter:
     ----------
     kinds : sequence of str
         What each round asks before its gradient.
-    gradients : sequence of float
+    gradients : sequence of float or array of shape (cases,)
         Standard deviations of the noise of the sums, round by round.
     moment, hessian : float
         Those of an entry of the second moment and of a Hessian, off the diagonal.
@@ -228,11 +228,13 @@ class Filter:
         The variance of the margins that the first gradient suggests, where they are what they are.
     level : float or None
         Standard deviation of the coordinate of the constant feature where steps begin at the best constant.
+    resized : callable or None
+        The same as ``revised`` where all releases are asked at the end; None where they are not.
     """
 
     kinds: Sequence[str]
-    gradients: Sequence[float]
-    moment: float
+    gradients: Sequence[float | Vector]
+    moment: float | Vector
     hessian: float
     margins: float
     constant: float
@@ -240,6 +242,7 @@ class Filter:
     moved: float
     revised: Callable[[Vector, Vector], Vector]
     level: float | None = None
+    resized: Callable[[Vector, Vector], Vector] | None = None
 
 
 def newton(rows: Rows, response: Response, n: float, ridge: float, filter: Filter) -> Vector:
@@ -274,29 +277,30 @@ def newton(rows: Rows, response: Response, n: float, ridge: float, filter: Filte
             factor = filter.revised(rows.sum((seen / (1 + seen)) ** 2), rows.squares)[:, None]
             spread = spread * np.where(slopes > 0, factor, 1.0)
         noise = _variance(std, error, filter.known, spread, rows, slopes, reused)
-        gain = spread * h / (h * spread * h + noise)
+        gain, deviation = spread * h / (h * spread * h + noise), np.reshape(std, (-1, 1))
         true = x * now[:, None] + ridge * slopes
         at = at - gain * (true * at - x * best)
-        variances = (1 - gain * true) ** 2 * variances + (gain * std) ** 2
-        left, noise_left = (1 - gain * h) * left, (1 - gain * h) ** 2 * noise_left + (gain * std) ** 2
+        variances = (1 - gain * true) ** 2 * variances + (gain * deviation) ** 2
+        left, noise_left = (1 - gain * h) * left, (1 - gain * h) ** 2 * noise_left + (gain * deviation) ** 2
         spread = (1 - gain * h) ** 2 * spread + gain**2 * (noise + filter.moved * h * h * spread)
-    if filter.level is not None:  # all releases tell how large slopes are, and what is kept of the steps
+    if filter.resized is not None:  # all releases tell how large slopes are, and what is kept of the steps
         own, moved = filter.margins * n / lengths * slopes, 1 - left
         noise = noise_left + np.finfo(float).tiny
         seen = moved**2 * own / (moved**2 * own + noise)
-        own = own * filter.revised(rows.sum(seen**2), rows.squares)[:, None]
+        own = own * filter.resized(rows.sum(seen**2), rows.squares)[:, None]
         kept = np.where(slopes > 0, moved * own / (moved**2 * own + noise), 1.0)
         at, variances = kept * at, kept**2 * variances
     return response.excess(rows, at, variances)
 
 
 def _variance(
-    std: float, error: float, known: float, spread: Matrix, rows: Rows, slopes: Vector, reused: bool
+    std: float | Vector, error: float | Vector, known: float, spread: Matrix, rows: Rows, slopes: Vector, reused: bool
 ) -> Matrix:
     total = rows.sum(spread)
     if reused:
         total = rows.sum(spread * (1 - slopes)) + float(slopes @ rows.counts) * (spread * slopes).max(axis=1)
-    return (std**2 + (known * error) ** 2 * total)[:, None]
+    variance: Vector = std**2 + (known * error) ** 2 * total
+    return variance[:, None]
 
 
 def least_squares(rows: Rows, n: float, steps: Sequence[Vector], moment: Vector, known: float) -> Vector:
