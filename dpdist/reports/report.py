@@ -79,6 +79,7 @@ def render(run: Mapping[str, Any], arrays: Arrays) -> str:
         ("asked", "What was asked", _asked(run)),
         ("released", "What was released", _released(run, arrays)),
         ("sure", "How sure it is", _sure(run)),
+        ("expected", "What was expected", pictures.expected(run.get("outlook"), run.get("expected_error"))),
         ("units", "In the units of the table", _units(run)),
         ("crowd", "Labels and users", crowd(arrays)),
         ("components", "Components", components(run, arrays)),
