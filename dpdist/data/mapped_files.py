@@ -5,7 +5,8 @@ is shortened while it is mapped ends the process that reads it. So rows are mapp
 away. Linux grants a *read lease* on a file that nobody has open, or mapped, for writing. Whoever wants to open or
 shorten it then waits until the lease ends, which it does as soon as one sum over the rows has been formed, or for
 `/proc/sys/fs/lease-break-time` (45 seconds). A lease that somebody waits for, or that the system took away, says so:
-what was computed under it is thrown away, and computed again of a copy.
+what was computed under it is thrown away, and computed again of a copy. Not covered is a file that is shortened under
+one sum that takes longer than that: it ends the process, whose run resumes.
 
 Leases are for files that one owns, on file systems of this machine alone; where there is none, rows are copied.
 """

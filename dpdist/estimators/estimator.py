@@ -33,7 +33,7 @@ from dpdist.estimators.inference import Inference, Inferred
 from dpdist.estimators.inputs import as_dataset, check_public_columns
 from dpdist.estimators.original_units import OriginalMeans, OriginalUnits, original_units
 from dpdist.estimators.outlook import Outlook, outlook, outlook_of_range, somebody_asks
-from dpdist.estimators.parameters import check_count
+from dpdist.estimators.parameters import check_between, check_count
 from dpdist.estimators.predicting import BlockByBlock
 from dpdist.estimators.representation import ReadableFit
 from dpdist.estimators.row_maps import features, targets
@@ -347,7 +347,9 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
 
     @property
     def _budget(self) -> Budget:
-        return Budget(self.epsilon, self.delta or 0.0)
+        budget = Budget(self.epsilon, self.delta or 0.0)
+        check_between("epsilon", budget.epsilon, 1e-100, 1e12)  # outside of it closed forms round to 0 or overflow
+        return budget
 
     def _method_for(self, n_rows: int, n_features: int, units: Units = ROWS, **beside: Any) -> Method:
         """The method for a dataset of that shape, with all parameters checked."""

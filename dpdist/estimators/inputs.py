@@ -120,9 +120,12 @@ def _feature_array(X: Any) -> Any:
         )
     if _is_dask(X) and not hasattr(X, "dtypes"):
         return X
+    if hasattr(X, "columns"):
+        _check_names(list(X.columns))
     dtypes = list(X.dtypes) if hasattr(X, "columns") else [X.dtype]
     for dtype in dtypes:
         kind = getattr(dtype, "kind", "O")
+        _refuse_dates(dtype, "X", _columns_of(X, dtype))
         if kind == "c":
             raise DataError("Complex data not supported: store real and imaginary parts of X as separate columns")
         if kind not in "biuf":
@@ -140,6 +143,30 @@ def _feature_array(X: Any) -> Any:
     return X
 
 
+def _check_names(names: Sequence[Any]) -> None:
+    """Refuse a frame that has no columns, or two of one name."""
+    if not names:
+        raise DataError("X is a frame without columns: pass a frame of those that are features")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(
+            f"X has {names.count(twice)} columns called {twice!r}; rename them, so that the name says which"
+        )
+
+
+def _refuse_dates(dtype: Any, name: str, where: str = "") -> None:
+    """Say how dates and durations, which NumPy and pandas convert to nanoseconds or not at all, become numbers."""
+    kind = getattr(dtype, "kind", "O")
+    if kind in "mM":
+        values = "column" if where else name
+        since = f"({values} - pandas.Timestamp('2020-01-01'))" if kind == "M" else values
+        zone = ", the day in the same time zone" if getattr(dtype, "tz", None) else ""
+        raise DataError(
+            f"{name} has {dtype} dtype{where}: pass numbers, such as the days since a day that is public, "
+            f"{since} / pandas.Timedelta(days=1){zone}"
+        )
+
+
 def label_array(y: Any, classes: Sequence[Any] | None = None) -> Any:
     """One label per row as a NumPy or Dask array, missing ones (of pandas) as NaN.
 
@@ -149,10 +176,12 @@ def label_array(y: Any, classes: Sequence[Any] | None = None) -> Any:
     refuse_sparse(y, "y")
     y = _with_dtype(y, "y")
     if _is_dask(y):
+        _refuse_dates(getattr(y, "dtype", None), "y")
         return dask_labels(y, classes)
     if hasattr(y, "iloc") and y.ndim == 2 and len(y.columns) == 1:  # a frame of one column
         y = y.iloc[:, 0]
     dtype = getattr(y, "dtype", None)
+    _refuse_dates(dtype, "y")
     if not isinstance(dtype, np.dtype | None) and hasattr(y, "to_numpy"):
         # numpy.asarray would choose a dtype by whether a label is missing
         if str(dtype) in ("str", "string"):

@@ -110,6 +110,7 @@ def _share(dtype: str, d: int) -> tuple[float, str]:
         f"clipped gradient pass over {d} columns of {dtype}, one core, as a share of reading them "
         f"({X.nbytes / read / 1e9:.0f} GB/s); rows that lie in a cache already pass at {apart / 1e9:.0f} GB/s, and "
         "reading and computing overlap in part only"
+        + (", and derivative, factors and labels of a row take as long as reading it" if d <= 10 else "")
     )
 
 
