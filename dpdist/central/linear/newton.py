@@ -318,6 +318,7 @@ class Newton(LinearMethod):
             known=error_of_hessian(self.kinds),
             moved=MOVED_HESSIAN,
             revised=revised,
+            unlinearised=lambda squares: told.unlinearised(np.sqrt(squares), STEEPEST) ** 2,
             level=level,
         )
         return newton(rows, told, problem.n_rows, problem.strong_convexity * problem.n_rows, asked)
