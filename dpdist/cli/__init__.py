@@ -32,6 +32,7 @@ COMMANDS = {
     "plan": "Show the noise and the cost of a job; reads no data.",
     "run": "Run a job: fit, charge the budget, write the results.",
     "report": "Write the report page of a run.",
+    "bootstrap": "Say how sure a run is, by fits to rows of its own law.",
     "predict": "Predict the labels of new rows with the model of a run.",
     "score": "Compare predictions with labels; the curator's side.",
     "card": "Write the model card of a run, as Markdown or HTML.",
@@ -39,6 +40,7 @@ COMMANDS = {
     "figures": "Compare methods on generated data, as pictures.",
     "audit": "Try to catch a method leaking more than it claims.",
     "doctor": "Examine a deployment, and say what to fix.",
+    "warm": "Compile what methods need, before a run waits for it.",
     "question": "Write down a question to users who randomise their answers.",
     "randomise": "Make a private report of an answer, on the user's machine.",
     "aggregate": "Add up private reports, and decode what they say.",
@@ -52,8 +54,9 @@ COMMANDS = {
     "completion": "Print the completion script of a shell.",
 }
 """Name and one line on each command, in the order in which a newcomer meets them."""
-_MODULES = {"levels": "column_levels"}
-"""Of commands whose name another idea has among the modules: the levels of epsilon in a survey."""
+_MODULES = {"levels": "column_levels", "bootstrap": "intervals_by_fits"}
+"""Of commands whose name another idea has among the modules: the levels of epsilon in a survey, and how fits to rows of
+a fitted law are made."""
 
 
 class Commands(click.Group):

@@ -186,17 +186,25 @@ def summary(record: dict[str, Any], output: str | None) -> str:
     for made in record.get("then", ()):
         error = "" if made["metrics"] is None else f" Error {made['metrics']['error']:.3g}: {made['metrics']['what']}."
         lines += ["", *wrapped(f"Made of it: {made['id']}, {made['title']} ({made['estimator']}).{error}")]
-    lines += _sure(record)
+    lines += _sure(record, output)
     return "\n".join([*lines, "", *wrapped(record["guarantee"]["text"])])
 
 
-def _sure(record: dict[str, Any]) -> list[str]:
+def _sure(record: dict[str, Any], output: str | None) -> list[str]:
     """The estimates, the largest ones where they are many, with intervals or why there are none."""
     from dpdist.cli.plan import wrapped
     from dpdist.reports.model_card import coefficients
 
     found = coefficients(record)
     lines = [line for paragraph in found.paragraphs for line in ("", *wrapped(paragraph))]
+    why = (record["inference"] or {}).get("none", "")
+    if output is not None and "bootstrap(" in why:
+        public = ["--public", "DATA"] * ("public_X" in why)
+        lines += [
+            "",
+            "To have intervals, at no further cost:",
+            f"  {shlex.join(['dpdist', 'bootstrap', output, *public])}",
+        ]
     for caption, heads, rows in found.tables:
         largest = sorted(rows, key=lambda row: -abs(row[1]))[:MOST_ESTIMATES]
         more = f" (the {len(largest)} largest of {len(rows)})" if len(rows) > len(largest) else ""

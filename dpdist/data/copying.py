@@ -21,7 +21,9 @@ import pyarrow as pa
 
 from dpdist.data.checkpoint import Checkpoint
 from dpdist.data.dataset_schema import ArraySpec, Schema
+from dpdist.data.delimited import RECODE
 from dpdist.data.growing import GrowingGroup, attribute_at, id_at, kind_of, schema_at
+from dpdist.data.ingestion_spec import IngestionSpec
 from dpdist.data.owners import LENGTH_BYTES, OwnerBuckets, arrange, n_owners, put_aside
 from dpdist.data.readers import Batch, Reader
 from dpdist.data.rows import Rows, null_of
@@ -293,7 +295,7 @@ class Ingestion:
         if bad is not None:
             if self.spec.on_bad == "stop":
                 self._discard()
-                raise _bad_rows(batch, bad, self.file_rows)
+                raise _bad_rows(batch, bad, self.file_rows, self.spec)
             self.bad += rows.tally()
             if self.spec.on_bad == "drop":
                 good = ~bad
@@ -346,19 +348,24 @@ def _ahead(tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
 
 _HINTS = {
     "is not a number": "A column of words needs its levels: --levels COLUMN=a,b,c for a feature, --label-levels a,b "
-    "for the label ('dpdist levels SOURCE COLUMN' proposes them).",
+    "for the label ('dpdist levels SOURCE COLUMN' proposes them). A date, an amount with its currency or a decimal "
+    "comma has to become a number in the source first: a date, for example, the days since a fixed day.",
     "is missing": "What an empty cell stands for can be declared: --missing COLUMN=indicator (numbers), level "
     "(categories), or the value that takes its place.",
+    "is not UTF-8 text": RECODE,
 }
+_NOT_FEATURES = "A row without its label teaches nothing, and one without its owner is nobody's: leave it out."
 
 
-def _bad_rows(batch: Batch, bad: np.ndarray, before: int) -> DataError:
+def _bad_rows(batch: Batch, bad: np.ndarray, before: int, spec: IngestionSpec) -> DataError:
     found = np.flatnonzero(bad)
     lines = [f"  {batch.location(row, before)}: {batch.rows.blame(row)}" for row in found[:_SHOWN_ROWS]]
     if len(found) > _SHOWN_ROWS:
         lines.append("  and more")
-    reasons = {text for mask, text in batch.rows.problems if mask.any()}
-    hints = [hint for reason, hint in _HINTS.items() if any(text.endswith(reason) for text in reasons)]
+    reasons = batch.rows.tally()
+    gone = {f"{name} is missing" for name in (spec.label, spec.unit)}
+    hints = [hint for reason, hint in _HINTS.items() if any(text.endswith(reason) for text in reasons.keys() - gone)]
+    hints += [_NOT_FEATURES] if reasons.keys() & gone else []
     return DataError(
         f"bad rows; nothing was written:\n{chr(10).join(lines)}\n"
         "Repair them, or say what to do with such rows: --on-bad drop leaves them out, --on-bad zero keeps their "

@@ -31,6 +31,7 @@ _FEWEST_CHARACTERS = 2
 _UNPACKED = 10
 """Times the size of a packed file is about the most that its text has."""
 MAX_RECORD_BYTES = 64 * 2**20
+RECODE = "Convert it, for example with: iconv -f ISO-8859-1 -t UTF-8 OLD.csv > NEW.csv"
 RAGGED = "the line has another number of values than the header"
 _QUOTE, _NEWLINE, _RETURN = 34, 10, 13
 _NUMBER_LIKE = r"^[ \t]*[+-]?([0-9.][0-9.eE+-]*|[iI][nN][fF][a-zA-Z]*|[nN][aA][nN])[ \t]*$"
@@ -56,7 +57,7 @@ class CsvReader(TableReader):
         try:
             text = header.removeprefix(_BOM).decode("utf-8")
         except UnicodeDecodeError:
-            raise DataError(f"{path.name} is not UTF-8 text (line 1). {_RECODE}") from None
+            raise DataError(f"{path.name} is not UTF-8 text (line 1). {RECODE}") from None
         names = next(csv.reader([text.rstrip("\r\n")], delimiter=self.delimiter), [])
         if not names or "\0" in text:
             raise DataError(f"{path.name} has no header; expected the names of the columns in the first line")
@@ -135,9 +136,6 @@ class CsvReader(TableReader):
                 mask[~odd] = wrong
                 problems.append((mask, f"{name} is not {'a number' if kind == 'number' else 'UTF-8 text'}"))
         return pa.table(columns), problems
-
-
-_RECODE = "Convert it, for example with: iconv -f ISO-8859-1 -t UTF-8 OLD.csv > NEW.csv"
 
 
 def _numbers(values: pa.BinaryArray) -> tuple[pa.Array, np.ndarray]:

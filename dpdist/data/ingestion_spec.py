@@ -316,7 +316,11 @@ def _is_number(text: str) -> bool:
 def _check_column(name: str, available: Sequence[str], where: str) -> None:
     count = list(available).count(name)
     if count == 0:
-        raise DataError(f"there is no column {name!r} in {where}{near(name, available)}; it has {listed(available)}")
+        between = next((mark for mark in ";\t|" if len(available) == 1 and mark in available[0]), None)
+        hint = "" if between is None else f": if {between!r} stands between the values, say so with --delimiter"
+        raise DataError(
+            f"there is no column {name!r} in {where}{near(name, available)}; it has {listed(available)}{hint}"
+        )
     if count > 1:
         raise DataError(f"{where} has {count} columns called {name!r}; rename them, so that the name says which")
 

@@ -73,5 +73,6 @@ def _format_of(source: str, files: list[Path], given: str | None) -> Format:
     if files and files[0].is_dir():
         return "zarr" if any((files[0] / mark).exists() for mark in ("zarr.json", ".zgroup")) else "parquet"
     raise DataError(
-        f"the suffix of {os.path.basename(source)} says no format that is known ({', '.join(_SUFFIXES)}); give --format"
+        f"the suffix of {os.path.basename(source)} says no format that is known ({', '.join(_SUFFIXES)}); give "
+        "--format where it is one of them (a spreadsheet is none: save it as CSV)"
     )

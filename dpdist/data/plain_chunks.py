@@ -6,12 +6,12 @@ each into fresh memory, and forms the checksum, which together takes several tim
 checked here but the length of the file, so this is for rows that were verified before and are compared with what they
 were (`dpdist.engine.unchanged`).
 
-The file is copied and not mapped: a kernel that reads a row twice has to find the same row, and a file that is
-shortened while it is mapped would end the process.
+Where the system keeps writers away from the file meanwhile, rows are not even copied (`dpdist.data.mapped_files`).
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -26,12 +26,16 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 from zarr.storage import LocalStore
 
+from dpdist.data.mapped_files import MappedFiles
+
 Empty = Callable[[int], NDArray[np.uint8]]
 """Makes room for so many bytes."""
 Seen = Callable[[NDArray[np.uint8], int, bool], int]
 """The number that stands for bytes, given that of the bytes before them (1 at first) and whether more will come."""
-PART_BYTES = 2**20
-"""Bytes that are looked at while they are in the cache of the processor that copied them."""
+PART_BYTES = 2**19
+"""Bytes that are looked at while they are in the second-level cache of the processor that copied them."""
+LEAST_MAPPED = 2**18
+"""Fewer bytes are sooner copied."""
 CHECKSUM_BYTES = 4
 
 
@@ -58,28 +62,45 @@ class PlainChunks:
         return cls(place, array.metadata, array.dtype, array.chunks[0], array.shape[1:], tail)
 
     def read(self, start: int, stop: int, empty: Empty, seen: Seen) -> tuple[NDArray[Any], int] | None:
-        """Rows ``start:stop`` and their number; None if they are in several chunks, or their file is another."""
+        """A copy of rows ``start:stop`` and their number; None if they are in several chunks, or of another file."""
+        part = self._part(start, stop)
+        if part is None:
+            return None
+        path, first, n_bytes, size = part
+        rows = empty(n_bytes)
+        try:
+            with open(path, "rb", buffering=0) as file:
+                if os.fstat(file.fileno()).st_size != size:
+                    return None
+                file.seek(first)
+                number, done = 1, 0
+                while done < rows.size:
+                    block = rows[done : done + PART_BYTES]
+                    if file.readinto(block.data) != block.size:
+                        return None
+                    done += block.size
+                    number = seen(block, number, done < rows.size)
+        except OSError:  # whoever reads it with all checks says what is wrong
+            return None
+        return self._rows(rows), number
+
+    def mapped(self, start: int, stop: int, files: MappedFiles) -> NDArray[Any] | None:
+        """Rows ``start:stop`` where they are, until ``files`` end; None where they have to be read."""
+        part = self._part(start, stop)
+        found = None if part is None or part[2] < LEAST_MAPPED else files.part(*part)
+        return None if found is None else self._rows(found)
+
+    def _part(self, start: int, stop: int) -> tuple[Path, int, int, int] | None:
+        """The file with these rows, where they begin and how many bytes they are, and the size of the whole."""
         chunk, first = divmod(start, self.rows)
         if stop > (chunk + 1) * self.rows:
             return None
-        row_bytes = int(np.prod(self.row_shape)) * self.dtype.itemsize
+        row_bytes = math.prod(self.row_shape) * self.dtype.itemsize
         path = self.place / self.metadata.encode_chunk_key((chunk, *(0 for _ in self.row_shape)))
-        rows = empty((stop - start) * row_bytes)
-        try:
-            with open(path, "rb", buffering=0) as file:
-                if os.fstat(file.fileno()).st_size != self.rows * row_bytes + self.tail:
-                    return None
-                file.seek(first * row_bytes)
-                number, done = 1, 0
-                while done < rows.size:
-                    part = rows[done : done + PART_BYTES]
-                    if file.readinto(part.data) != part.size:
-                        return None
-                    done += part.size
-                    number = seen(part, number, done < rows.size)
-        except OSError:  # whoever reads it with all checks says what is wrong
-            return None
-        return rows.view(self.dtype).reshape(stop - start, *self.row_shape), number
+        return path, first * row_bytes, (stop - start) * row_bytes, self.rows * row_bytes + self.tail
+
+    def _rows(self, data: NDArray[np.uint8]) -> NDArray[Any]:
+        return data.view(self.dtype).reshape(-1, *self.row_shape)
 
 
 def _tail(metadata: Any) -> int | None:

@@ -13,6 +13,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 from dpdist.data.dataset_schema import ArraySpec
 from dpdist.data.integrity import chunk_problem
+from dpdist.data.mapped_files import MappedFiles
 from dpdist.data.plain_chunks import Empty, PlainChunks, Seen
 from dpdist.data.stores import from_store
 from dpdist.data.texts import counted
@@ -61,6 +63,8 @@ class Source(ABC):
     counted = True
     first = 0
     """The number of its first row: of a stretch of a longer stream, see `Dataset.stretch`."""
+    plain_files: Path | None = None
+    """Where rows stand in files as they are used (`as_stored`, `mapped`)."""
 
     @abstractmethod
     def _read(self, start: int, stop: int) -> np.ndarray:
@@ -87,6 +91,10 @@ class Source(ABC):
 
         For whoever has verified them and compares them with what they were. None where only `read` can have them.
         """
+        return None
+
+    def mapped(self, start: int, stop: int, files: MappedFiles) -> np.ndarray | None:
+        """Rows where they are in memory already, to be used until ``files`` end; None where they have to be read."""
         return None
 
     def _guarded(self, reader: Callable[[int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
@@ -208,6 +216,7 @@ class ZarrSource(Source):
         row_bytes = self.spec.row_bytes
         read_by_shard = shards is not None and shards[0] * row_bytes <= MAX_SHARD_BYTES
         self._plain = PlainChunks.of(array)
+        self.plain_files = None if self._plain is None else self._plain.place
         self._unit_rows = int(self._grid[0] if read_by_shard else chunks[0])
         if min(self._unit_rows, self.spec.n_rows) * row_bytes > MAX_CHUNK_BYTES:
             raise DataError(
@@ -241,6 +250,9 @@ class ZarrSource(Source):
 
     def as_stored(self, start: int, stop: int, empty: Empty, seen: Seen) -> tuple[np.ndarray, int] | None:
         return None if self._plain is None else self._plain.read(start, stop, empty, seen)
+
+    def mapped(self, start: int, stop: int, files: MappedFiles) -> np.ndarray | None:
+        return None if self._plain is None else self._plain.mapped(start, stop, files)
 
     def _verify(self, start: int, stop: int) -> np.ndarray:
         self._check_chunks(start, stop, lengths=True)

@@ -39,7 +39,7 @@ from dpdist.data import Dataset, Fold
 from dpdist.engine import progress
 from dpdist.engine.checks import check_asked, check_fold, check_plannable
 from dpdist.engine.memory import DatasetMemory
-from dpdist.engine.pieces import aligned, cut, pieces_of
+from dpdist.engine.pieces import aligned, cut, joined, pieces_of
 from dpdist.engine.query import Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.shards import Prepare, Round, ShardPlan, kept_row_bytes
@@ -369,12 +369,15 @@ class Coordinator:
     def _shard_plans(self, workers: Workers) -> list[tuple[ShardPlan, dict[str, list[Any]]]]:
         """Deal the partitions to one shard per worker thread, in turn, so that a fold reaches all of them."""
         partitions = aligned(self.dataset.partitions, self._align)
+        row_bytes = kept_row_bytes(self._arrays, self.dataset.arrays)
+        kept = sum(stop - start for start, stop in partitions) * row_bytes
+        resident = stay(kept, self.dataset.nbytes if self.dataset.in_memory else 0, workers.memory)
         if all(item.mechanism.reported is not None for item in self._planned().items):
             partitions = cut(partitions, self._align, workers.n_threads)
+        elif resident:
+            partitions = joined(partitions, row_bytes, workers.n_threads)
         self._ranges = partitions
         n_shards = max(1, min(workers.n_threads, len(partitions)))
-        kept = sum(stop - start for start, stop in partitions) * kept_row_bytes(self._arrays, self.dataset.arrays)
-        resident = stay(kept, self.dataset.nbytes if self.dataset.in_memory else 0, workers.memory)
         plans = []
         for i in range(n_shards):
             ranges = tuple(partitions[i::n_shards])

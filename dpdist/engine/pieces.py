@@ -15,6 +15,9 @@ Range = tuple[int, int]
 PIECES = 20
 LONG = 2**20
 """Rounds over more rows than this are asked in pieces."""
+JOINED_BYTES = 2**22
+LEAST_RANGES = 8
+"""Of a thread, so that a fold has some for each."""
 
 
 def aligned(partitions: Sequence[Range], align: int) -> list[Range]:
@@ -42,6 +45,24 @@ def cut(ranges: Sequence[Range], align: int, n_threads: int) -> list[Range]:
     step = -(-n // (PIECES * n_threads * align)) * align
     borders = {row for start, stop in ranges if stop - start > step for row in range(0, stop, step) if row > start}
     return list(itertools.pairwise(sorted({edge for each in ranges for edge in each} | borders)))
+
+
+def joined(ranges: Sequence[Range], row_bytes: int, n_threads: int) -> list[Range]:
+    """Neighbouring ranges as one, up to 4 MiB, where that leaves each thread several: a round then asks fewer of them.
+
+    Examples
+    --------
+    >>> joined([(0, 10), (10, 20), (20, 30), (30, 40)], 8, 1), len(joined([(i, i + 1) for i in range(1000)], 400, 2))
+    ([(0, 10), (10, 20), (20, 30), (30, 40)], 17)
+    """
+    most = min(JOINED_BYTES // max(1, row_bytes), max(stop for _, stop in ranges) // (LEAST_RANGES * n_threads))
+    found: list[Range] = []
+    for start, stop in ranges:
+        if found and found[-1][1] == start and stop - found[-1][0] <= most:
+            found[-1] = found[-1][0], stop
+        else:
+            found.append((start, stop))
+    return found
 
 
 def pieces_of(ranges: Sequence[Range], start: int, stop: int) -> list[Range]:

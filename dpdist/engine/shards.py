@@ -6,6 +6,7 @@ depend on one. They return a `Failure` with a public sentence instead.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,8 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.data import ArraySpec
+from dpdist.data.mapped_files import MappedFiles
 from dpdist.data.plain_chunks import Buffers
 from dpdist.data.sources import NumpySource, Source
+from dpdist.engine.disks import OWN, bytes_read, mount_of
 from dpdist.engine.query import Block, Query
 from dpdist.engine.sampling import Batch
 from dpdist.engine.unchanged import Unchanged
@@ -119,16 +122,22 @@ class Shard:
     buffers: Buffers = field(default_factory=Buffers, repr=False)
     early: NDArray[Any] | None = field(default=None, repr=False)
     n_ahead: int = field(init=False)
+    partition_bytes: int = field(init=False)
+    leased: frozenset[str] = field(init=False)
+    cached: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         longest = max((stop - start for start, stop in self.plan.ranges), default=0)
         stored = [column[0] for column in self.sources.values() if not isinstance(column[0], np.ndarray | NumpySource)]
-        row_bytes = sum(source.spec.row_bytes for source in stored)
-        self.n_ahead = ahead(longest * row_bytes, any(source.remote for source in stored)) if stored else 0
+        self.partition_bytes = longest * sum(source.spec.row_bytes for source in stored)
+        self.n_ahead = ahead(self.partition_bytes, any(source.remote for source in stored)) if stored else 0
+        streamed = {} if self.plan.resident else self.sources
+        folders = {name: getattr(column[0], "plain_files", None) for name, column in streamed.items()}
+        self.leased = frozenset(name for name, folder in folders.items() if folder and mount_of(folder)[0] in OWN)
 
     def blocks_in(self, start: int, stop: int) -> Iterator[tuple[int, Block]]:
         """The blocks that hold some of the rows ``start:stop``, each with the number of its first row."""
-        touched = [i for i, (first, last) in enumerate(self.plan.ranges) if first < stop and start < last]
+        touched = self._touched(start, stop)
         if self.plan.resident:
             yield from (self.blocks[i] for i in touched)
         else:
@@ -137,12 +146,13 @@ class Shard:
     def load(self) -> None:
         """Read every range once, with all checks; keep the rows if they are to stay, else sum what is asked first."""
         asked = self.plan.first
-        for first, block in self._stream(range(len(self.plan.ranges)), "verify"):
-            if self.plan.resident:
-                self.blocks.append((first, block))
-            elif asked is not None and first < asked.stop and asked.start < first + _n_rows(block):
-                self.early = _added(self.early, first, block, asked)
-            del block  # before the next one is waited for
+        with self._watched():
+            for first, block in self._stream(range(len(self.plan.ranges)), "verify"):
+                if self.plan.resident:
+                    self.blocks.append((first, block))
+                elif asked is not None and first < asked.stop and asked.start < first + _n_rows(block):
+                    self.early = _added(self.early, _summary(first, block, asked), asked)
+                del block  # before the next one is waited for
         if self.plan.resident:
             self.sources = {}
 
@@ -152,10 +162,37 @@ class Shard:
         if early is not None and self.plan.first is not None and self.plan.first.name == ask.name:
             return early
         total: NDArray[Any] | None = None
-        for first, block in self.blocks_in(ask.start, ask.stop):
-            total = _added(total, first, block, ask)
-            del block  # before the next one is waited for
+        if self.cached and self.leased:
+            with self._watched():
+                for i in self._touched(ask.start, ask.stop):
+                    total = _added(total, self._sum_in_place(i, ask), ask)
+            return total
+        with self._watched():
+            for first, block in self.blocks_in(ask.start, ask.stop):
+                total = _added(total, _summary(first, block, ask), ask)
+                del block  # before the next one is waited for
         return total
+
+    def _touched(self, start: int, stop: int) -> list[int]:
+        return [i for i, (first, last) in enumerate(self.plan.ranges) if first < stop and start < last]
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Find out whether the rows are in memory: then nothing is gained by reading ahead, or by copying."""
+        before = bytes_read()
+        yield
+        self.cached = bytes_read() - before < self.partition_bytes
+
+    def _sum_in_place(self, i: int, ask: Round) -> NDArray[Any]:
+        """What a range adds, without copying its rows where nobody wrote to them meanwhile."""
+        first = self.plan.ranges[i][0]
+        with MappedFiles() as files:
+            block = self._block(i, "read", files)
+            summary = _summary(first, block, ask)
+            del block
+            if files.end():
+                return summary
+        return _summary(first, self._block(i, "read"), ask)
 
     def _stream(self, numbers: Sequence[int], how: Literal["read", "verify"]) -> Iterator[tuple[int, Block]]:
         """These ranges in turn; the next ones are read while the caller computes with one, unless all are in memory."""
@@ -176,21 +213,29 @@ class Shard:
         i, block = asked.popleft()
         return self.plan.ranges[i][0], block.result()
 
-    def _block(self, i: int, how: Literal["read", "verify"]) -> Block:
-        """The i-th range; rows that were sent here are there already, others are read."""
+    def _block(self, i: int, how: Literal["read", "verify"], files: MappedFiles | None = None) -> Block:
+        """The i-th range; rows that were sent here are there already, others are read, or looked at in ``files``."""
         start, stop = self.plan.ranges[i]
         columns = {name: self.sources[name][i] for name in self.plan.prepare}
         sent = {name for name, column in columns.items() if isinstance(column, np.ndarray)}
-        rows = {name: c if name in sent else self._rows(name, c, how, start, stop) for name, c in columns.items()}
+        rows = {n: c if n in sent else self._rows(n, c, how, start, stop, files) for n, c in columns.items()}
         with np.errstate(all="ignore"):  # of its own: a thread starts without that of its maker
             return {name: prepare(rows[name]) for name, prepare in self.plan.prepare.items()}
 
-    def _rows(self, name: str, source: Source, how: Literal["read", "verify"], start: int, stop: int) -> NDArray[Any]:
+    def _rows(
+        self,
+        name: str,
+        source: Source,
+        how: Literal["read", "verify"],
+        start: int,
+        stop: int,
+        files: MappedFiles | None,
+    ) -> NDArray[Any]:
         """Rows of a source; those of a stream are compared with what they were."""
         if self.plan.resident:
             return source.verify(start, stop)
         place, here = source.location(start, stop), (start - source.first, stop - source.first)
-        if how == "read" and (stored := source.as_stored(*here, self.buffers.empty, self.unchanged.number)):
+        if how == "read" and (stored := self._as_stored(name, source, here, files)):
             rows, number = stored
             try:
                 self.unchanged.compare(name, start, stop, number, place)
@@ -201,6 +246,14 @@ class Shard:
         rows = source.verify(start, stop) if how == "verify" else source.read(start, stop)
         self.unchanged.check(name, start, stop, rows, place)
         return rows
+
+    def _as_stored(
+        self, name: str, source: Source, here: tuple[int, int], files: MappedFiles | None
+    ) -> tuple[NDArray[Any], int] | None:
+        """Rows as they stand in a file, and their number; mapped where they can be, otherwise copied."""
+        if files is not None and name in self.leased and (rows := source.mapped(*here, files)) is not None:
+            return rows, self.unchanged.number(rows, 1, False)
+        return source.as_stored(*here, self.buffers.empty, self.unchanged.number)
 
 
 def load_shard(plan: ShardPlan, sources: Mapping[str, Sequence[Any]]) -> Shard | Failure:
@@ -229,14 +282,28 @@ def summarise_shard(shard: Shard | Failure, ask: Round) -> NDArray[Any] | Failur
             return Failure(_unexpected("reading", error))
 
 
-def _added(total: NDArray[Any] | None, first: int, block: Block, ask: Round) -> NDArray[Any]:
+def _added(total: NDArray[Any] | None, summary: NDArray[Any], ask: Round) -> NDArray[Any]:
     """The total so far and the sum over what is asked of one block."""
     try:
-        return ask.query.combine(total, _summarise_block(first, block, ask), ask.wide)
+        return ask.query.combine(total, summary, ask.wide)
     except DataError:
         raise
     except Exception as error:
-        raise DataError(_unexpected(f"summarising for {type(ask.query).__name__}", error)) from None
+        raise _failed(ask.query, error) from None
+
+
+def _summary(first: int, block: Block, ask: Round) -> NDArray[Any]:
+    """The sum over what is asked of one block."""
+    try:
+        return _summarise_block(first, block, ask)
+    except DataError:
+        raise
+    except Exception as error:
+        raise _failed(ask.query, error) from None
+
+
+def _failed(query: Query, error: Exception) -> DataError:
+    return DataError(_unexpected(f"summarising for {type(query).__name__}", error))
 
 
 def _n_rows(block: Block) -> int:

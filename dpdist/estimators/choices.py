@@ -162,8 +162,8 @@ class ChoosesObjects(BaseEstimator):
     @classmethod
     def _lacks(cls, name: str, value: Any) -> str:
         """That there is no parameter of that name, and where it would be set, or what was probably meant."""
-        says, near = cls._who_reads(name, value), did_you_mean(name, cls._get_param_names())
-        hint = f": {says}" if says else f"; {near}" if near else ""
+        says, own = cls._who_reads(name, value), cls._get_param_names()
+        hint = f": {says}" if says else f"; {did_you_mean(name, own) or 'it has ' + ', '.join(own)}"
         return f"{cls.__name__} has no parameter {name!r}{hint}"
 
     @classmethod

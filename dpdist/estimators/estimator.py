@@ -33,7 +33,7 @@ from dpdist.estimators.inference import Inference, Inferred
 from dpdist.estimators.inputs import as_dataset, check_public_columns
 from dpdist.estimators.original_units import OriginalMeans, OriginalUnits, original_units
 from dpdist.estimators.outlook import Outlook, outlook, outlook_of_range, somebody_asks
-from dpdist.estimators.parameters import check_count
+from dpdist.estimators.parameters import check_between, check_count
 from dpdist.estimators.predicting import BlockByBlock
 from dpdist.estimators.representation import ReadableFit
 from dpdist.estimators.row_maps import features, targets
@@ -255,7 +255,7 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
         return method.warnings()
 
     def _outlook_of_range(self, first: Method) -> Outlook | None:
-        """The outlook of a method that knows a range, None for others: `fit` shows its warnings as well."""
+        """The outlook of a method that knows a range, None for others."""
         if not first.foresees:
             return None
         public, alike = first.public, first.one_row_each()
@@ -300,10 +300,9 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
         return self
 
     def _warn(self, method: Method) -> None:
-        """Say what there is to say before the charge."""
+        """Say what there is to say before the charge: what the outlook warns of, and the method."""
         method.budget.warn_if_delta_is_large(method.public.n_rows)
-        foretold = self._outlook_of_range(method)
-        for warning in self._warnings(method) if foretold is None else foretold.warnings:
+        for warning in dict.fromkeys((*self._outlook(method).warnings, *self._warnings(method))):
             warn_caller(warning)
 
     def _finish(self, method: Method, fitted: Mapping[str, Any]) -> None:
@@ -348,7 +347,9 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
 
     @property
     def _budget(self) -> Budget:
-        return Budget(self.epsilon, self.delta or 0.0)
+        budget = Budget(self.epsilon, self.delta or 0.0)
+        check_between("epsilon", budget.epsilon, 1e-100, 1e12)  # outside of it closed forms round to 0 or overflow
+        return budget
 
     def _method_for(self, n_rows: int, n_features: int, units: Units = ROWS, **beside: Any) -> Method:
         """The method for a dataset of that shape, with all parameters checked."""

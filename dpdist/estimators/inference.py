@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpdist.errors import BudgetError, NoIntervals
+from dpdist.estimators.wald_tests import WaldTest, check_consistent, right_side, tested
 from dpdist.html import Markup, card, number, table
-from dpdist.solvers.standard_errors import Uncertainty, quantile, two_sided, wald
+from dpdist.solvers.standard_errors import Uncertainty, quantile, two_sided
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -82,33 +83,6 @@ class Inferred:
         """Of linear combinations of the parameters."""
         spread = rows * self.covariance if self.covariance.ndim == 1 else rows @ self.covariance
         return np.asarray(spread @ rows.T)
-
-
-@dataclass(frozen=True)
-class WaldTest:
-    """Whether linear hypotheses hold: a small ``p_value`` says that they do not.
-
-    Attributes
-    ----------
-    statistic : float
-        Chi-squared with ``degrees_of_freedom`` under the hypothesis.
-    degrees_of_freedom : int
-    p_value : float
-    difference : array
-        ``R b - r``.
-    standard_errors : array
-        Of the differences.
-    """
-
-    statistic: float
-    degrees_of_freedom: int
-    p_value: float
-    difference: Vector
-    standard_errors: Vector
-
-    def __str__(self) -> str:
-        degrees = f"{self.degrees_of_freedom} degree{'s' if self.degrees_of_freedom != 1 else ''} of freedom"
-        return f"Wald test: chi-squared {self.statistic:.4g} with {degrees}, p = {self.p_value:.3g}"
 
 
 @dataclass(frozen=True)
@@ -218,9 +192,13 @@ class Inference:
         """
         known = self._known()
         rows = hypotheses(R, known)
-        values = np.zeros(len(rows)) if r is None else _right_side(r, len(rows))
+        values = np.zeros(len(rows)) if r is None else right_side(r, len(rows))
         _need_joint(known, rows)
-        return tested(rows @ known.values - values, known.covariance_of(rows))
+        size = np.abs(rows).max(axis=1)  # what is asked does not depend on it, and squares of huge numbers overflow
+        rows, values = rows / size[:, None], values / size
+        check_consistent(rows, values)
+        found = tested(rows @ known.values - values, known.covariance_of(rows))
+        return replace(found, difference=found.difference * size, standard_errors=found.standard_errors * size)
 
     def two_sample_test(self, other: Any) -> WaldTest:
         """Whether all parameters but the intercept are those of another fit, to other people.
@@ -297,12 +275,6 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def tested(difference: Vector, covariance: Matrix) -> WaldTest:
-    """The test that all differences are 0."""
-    statistic, degrees, p = wald(difference, covariance)
-    return WaldTest(statistic, degrees, p, difference, np.sqrt(np.maximum(np.diag(covariance), 0.0)))
-
-
 def check_level(level: Any) -> float:
     """A level that an interval can have."""
     if isinstance(level, bool) or not isinstance(level, numbers.Real) or not 0 < float(level) < 1:
@@ -331,20 +303,6 @@ def hypotheses(R: ArrayLike, known: Inferred) -> Matrix:
     whole = np.zeros((len(rows), len(known.names)))
     whole[:, known.main.ravel()] = rows
     return whole
-
-
-def _right_side(r: ArrayLike, n: int) -> Vector:
-    """The r of ``R b = r``."""
-    try:
-        values = np.atleast_1d(np.asarray(r, dtype=np.float64))
-    except (TypeError, ValueError):
-        values = np.empty((0, 0))
-    if values.shape != (n,) or not np.isfinite(values).all():
-        raise BudgetError(
-            f"r must be {n} finite number{'s' if n > 1 else ''}, one for every row of R, got {r!r:.60}: leave it out "
-            "for hypotheses R b = 0"
-        )
-    return values
 
 
 def _need_joint(known: Inferred, rows: Matrix) -> None:

@@ -18,8 +18,7 @@ from sklearn.utils.validation import validate_data
 
 from dpdist.data import Dataset
 from dpdist.errors import DataError, warn_caller
-
-_NUMBERS = (bool, int, float, np.bool_, np.number)
+from dpdist.estimators.parameters import NUMBERS
 
 
 def as_dataset(estimator: Any, X: Any, y: Any = None, *, labels: bool = True) -> Dataset:
@@ -54,7 +53,7 @@ def as_dataset(estimator: Any, X: Any, y: Any = None, *, labels: bool = True) ->
         if _is_dask(X) and hasattr(X, "columns"):
             names = tuple(X.columns)
         X = _feature_array(X)
-        columns = {"y": _label_array(y, getattr(estimator, "classes", None))} if labels else {}
+        columns = {"y": label_array(y, getattr(estimator, "classes", None))} if labels else {}
         if not _is_dask(X):
             X = validate_data(estimator, X, ensure_all_finite=False, dtype="numeric", order="C")
         dataset = Dataset.from_arrays(X=X, **columns)
@@ -121,9 +120,12 @@ def _feature_array(X: Any) -> Any:
         )
     if _is_dask(X) and not hasattr(X, "dtypes"):
         return X
+    if hasattr(X, "columns"):
+        _check_names(list(X.columns))
     dtypes = list(X.dtypes) if hasattr(X, "columns") else [X.dtype]
     for dtype in dtypes:
         kind = getattr(dtype, "kind", "O")
+        _refuse_dates(dtype, "X", _columns_of(X, dtype))
         if kind == "c":
             raise DataError("Complex data not supported: store real and imaginary parts of X as separate columns")
         if kind not in "biuf":
@@ -141,7 +143,31 @@ def _feature_array(X: Any) -> Any:
     return X
 
 
-def _label_array(y: Any, classes: Sequence[Any] | None = None) -> Any:
+def _check_names(names: Sequence[Any]) -> None:
+    """Refuse a frame that has no columns, or two of one name."""
+    if not names:
+        raise DataError("X is a frame without columns: pass a frame of those that are features")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(
+            f"X has {names.count(twice)} columns called {twice!r}; rename them, so that the name says which"
+        )
+
+
+def _refuse_dates(dtype: Any, name: str, where: str = "") -> None:
+    """Say how dates and durations, which NumPy and pandas convert to nanoseconds or not at all, become numbers."""
+    kind = getattr(dtype, "kind", "O")
+    if kind in "mM":
+        values = "column" if where else name
+        since = f"({values} - pandas.Timestamp('2020-01-01'))" if kind == "M" else values
+        zone = ", the day in the same time zone" if getattr(dtype, "tz", None) else ""
+        raise DataError(
+            f"{name} has {dtype} dtype{where}: pass numbers, such as the days since a day that is public, "
+            f"{since} / pandas.Timedelta(days=1){zone}"
+        )
+
+
+def label_array(y: Any, classes: Sequence[Any] | None = None) -> Any:
     """One label per row as a NumPy or Dask array, missing ones (of pandas) as NaN.
 
     Labels that are Python objects or categories become the declared classes that they are equal to; what is none of
@@ -150,10 +176,12 @@ def _label_array(y: Any, classes: Sequence[Any] | None = None) -> Any:
     refuse_sparse(y, "y")
     y = _with_dtype(y, "y")
     if _is_dask(y):
+        _refuse_dates(getattr(y, "dtype", None), "y")
         return dask_labels(y, classes)
     if hasattr(y, "iloc") and y.ndim == 2 and len(y.columns) == 1:  # a frame of one column
         y = y.iloc[:, 0]
     dtype = getattr(y, "dtype", None)
+    _refuse_dates(dtype, "y")
     if not isinstance(dtype, np.dtype | None) and hasattr(y, "to_numpy"):
         # numpy.asarray would choose a dtype by whether a label is missing
         if str(dtype) in ("str", "string"):
@@ -183,17 +211,6 @@ def _check_comparable(classes: Sequence[Any] | None) -> None:
             "pandas.to_numeric(y, errors='coerce'), or, where the losses are for two classes, use a classifier with "
             "classes=[...]; a conversion here could fail on one row's value and tell it"
         )
-    if not of_one_kind(classes):
-        raise DataError(
-            f"y has object dtype, and the declared classes={list(classes)!r} are texts and others: declare texts only, "
-            "or numbers only, and convert y to them"
-        )
-
-
-def of_one_kind(classes: Sequence[Any] | None) -> bool:
-    """Whether they are texts only, or numbers only."""
-    labels = [] if classes is None else list(classes)
-    return bool(labels) and any(all(isinstance(label, kind) for label in labels) for kind in (str, _NUMBERS))
 
 
 def declared_labels(labels: NDArray[Any], classes: Sequence[Any]) -> NDArray[Any]:
@@ -206,7 +223,7 @@ def declared_labels(labels: NDArray[Any], classes: Sequence[Any]) -> NDArray[Any
     >>> declared_labels(np.array([1, True, 0.0, "1", [2]], dtype=object), [0, 1]).tolist()
     [1.0, 1.0, 0.0, nan, nan]
     """
-    kinds: tuple[type, ...] = (str,) if isinstance(classes[0], str) else _NUMBERS
+    kinds: tuple[type, ...] = (str,) if isinstance(classes[0], str) else NUMBERS
     known = set(classes)
     found = [label if isinstance(label, kinds) and label in known else np.nan for label in labels.tolist()]
     if kinds == (str,):

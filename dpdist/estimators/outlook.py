@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from dpdist.errors import BudgetError
 from dpdist.method import Expected
 from dpdist.privacy.accounting.closed_forms import gdp_epsilon, gdp_mu
+from dpdist.privacy.accounting.profiles import roughly
 
 MOST_ROWS = 1e15
 MOST_EPSILON = 1e4
@@ -156,7 +157,8 @@ def _needed(
 
     def excess(n: float, epsilon: float) -> float:
         try:
-            error = predict(math.ceil(n), epsilon)
+            with roughly():
+                error = predict(math.ceil(n), epsilon)
         except BudgetError:  # so large an epsilon that the accountant sees no need for noise
             error = None
         return math.inf if error is None else math.log(max(error, 1e-300) / (trivial_error / 2))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from dpdist.errors import BudgetError, MissingBound, did_you_mean
 
 SMALLEST, LARGEST = 1e-60, 1e60
 """Bounds outside this range would overflow or vanish when they are squared."""
+NUMBERS = (bool, int, float, np.bool_, np.number)
+"""Types of labels that are numbers."""
 
 
 def check_bound(name: str, value: Any) -> None:
@@ -81,6 +84,34 @@ def public_vector(name: str, value: Any) -> tuple[float, ...]:
     if wrong.size:
         raise BudgetError(f"{wanted}, got {array[wrong[0]]!s} at position {wrong[0]}")
     return tuple(float(number) for number in array)
+
+
+def check_classes(classes: Any, wanted: str, most: float = math.inf) -> None:
+    """The declared labels: a list of two or more that differ, texts only, or numbers only.
+
+    Which label is the positive one, and what a run is known by, follows from their order. A set has none: that of texts
+    is another one in each process. A generator is empty behind the first look at it, and no label equals NaN: rows
+    would count as empty, and be paid for.
+
+    >>> check_classes({"no"}, "classes must be a list of two labels", most=2)
+    Traceback (most recent call last):
+    dpdist.errors.MissingBound: classes must be a list of two labels, got a set: pass a list, in an order that stays
+    """
+    if isinstance(classes, Mapping | AbstractSet | Iterator):
+        raise MissingBound(f"{wanted}, got a {type(classes).__name__}: pass a list, in an order that stays")
+    labels = list(classes) if np.iterable(classes) and not isinstance(classes, str | bytes) else []
+    if len(labels) > 1 and not of_one_kind(labels):
+        raise MissingBound(f"{wanted}, texts only, or numbers only; got {classes!r}")
+    if any(label != label for label in labels):
+        raise MissingBound(f"{wanted}, got {classes!r}: no label equals NaN, and rows without one count as empty")
+    if not 2 <= len(labels) <= most or len(set(labels)) < len(labels):
+        raise MissingBound(f"{wanted}, got {classes!r}")
+
+
+def of_one_kind(classes: Sequence[Any] | None) -> bool:
+    """Whether they are texts only, or numbers only."""
+    labels = [] if classes is None else list(classes)
+    return bool(labels) and any(all(isinstance(label, kind) for label in labels) for kind in (str, NUMBERS))
 
 
 def check_offers(name: str, value: Any, method: str, examples: str) -> None:

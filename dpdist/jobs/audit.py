@@ -60,8 +60,7 @@ def audit_job(
     """
     if n_runs < 50:
         raise DpdistError(f"{n_runs} runs can show nothing: take at least 50, better several hundred")
-    kept = job.params.get("n_nonzero") or getattr(job.params.get("solver"), "n_nonzero", None) or 0
-    width = len(job.params.get("start") or ()) or max(4, int(kept) + 2)  # a start is of so many columns
+    width = made_up_columns(job)
     pairs = _fresh(job).worst_neighbours(n_rows, width)
     claimed, done, total = None, 0, 2 * (N_TRIALS * len(pairs) + N_LEARN + n_runs)
 
@@ -87,6 +86,12 @@ def audit_job(
     size, model = inputs.to_be_written(n_rows, width), _fresh(job)
     method, _ = chosen_method(job, model, size)
     return record(job, method, claim(), found, rows=n_rows, features=width)
+
+
+def made_up_columns(job: Job) -> int:
+    """How many columns made-up rows need."""
+    kept = job.params.get("n_nonzero") or getattr(job.params.get("solver"), "n_nonzero", None) or 0
+    return len(job.params.get("start") or ()) or max(4, int(kept) + 2)  # a start is of so many columns
 
 
 def record(

@@ -199,8 +199,25 @@ def locating(job: Job) -> Iterator[None]:
         at = key
         while at not in job.locations and "." in at:
             at = at.rpartition(".")[0]
-        text = str(error).removeprefix(f"{key}: ")
+        text = _as_in_a_job(str(error).removeprefix(f"{key}: "))
         raise JobError(job.source, [Problem(key, job.locations.get(at, "line 1"), text)]) from error
+
+
+_OBJECT = re.compile(r"\b(\w+)=([A-Z]\w*)\(([\w=., ]*)\)")
+
+
+def _as_in_a_job(text: str) -> str:
+    """What an estimator advises in Python, as YAML.
+
+    >>> _as_in_a_job("pass it, with gradient=ClipNorm(clip_norm=...)")
+    'pass it, with gradient: {ClipNorm: {clip_norm: ...}}'
+    """
+
+    def written(found: re.Match[str]) -> str:
+        arguments = found[3].replace("=", ": ")
+        return f"{found[1]}: {{{found[2]}: {f'{{{arguments}}}' if '=' in found[3] else arguments or '{}'}}}"
+
+    return _OBJECT.sub(written, text)
 
 
 def _named(text: str, parameters: Iterable[str], given: Iterable[str]) -> str | None:

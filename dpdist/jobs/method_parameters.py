@@ -51,3 +51,14 @@ def belongs(
                 value = f"{{{name}: {shown(entry.value)}}}"
                 return f"it belongs to {owner}; write {owner}: {value if fixed else f'{{{kind.__name__}: {value}}}'}"
     return ""
+
+
+def of_another(name: str, method: RegisteredMethod) -> str:
+    """Which other estimator of the method reads a parameter; empty where none does, or where there is no other."""
+    others = [other for other in method.estimators[1:] if name in free_parameters(method, other)]
+    if not others:
+        return ""
+    return (
+        f"{method.id} fits {method.estimators[0]} where the job names no estimator, and {', '.join(others)} would read "
+        f"it: write estimator: {others[0]}"
+    )

@@ -88,14 +88,14 @@ def checked(job: Job, size: Size) -> tuple[Any, Plan]:
         model = make_estimator(job)
         if size.schema is not None:
             model.check_declared(size.schema)
-        plan = model.plan(size.n_rows, size.n_features, **_of_units(size))
+        plan = model.plan(size.n_rows, size.n_features, **of_units(size))
     for item in plan.items:
         check_plannable(item, size.units, plan.neighbours)
-    foresee(job, model, size.n_rows, size.n_features, **_of_units(size))
+    foresee(job, model, size.n_rows, size.n_features, **of_units(size))
     return model, plan
 
 
-def _of_units(size: Size) -> dict[str, Units]:
+def of_units(size: Size) -> dict[str, Units]:
     """What an estimator's ``plan``, ``sensitivities`` and ``outlook`` need to know where units own several rows."""
     return {} if size.units.max_rows == 1 else {"units": size.units}
 
@@ -176,8 +176,8 @@ def _planned(job: Job, size: Size) -> tuple[dict[str, Any], Plan]:
         "plan": {"accountant": plan.accountant, "items": _lines(model, plan, size)},
         "releases": plan.n_releases,
         "passes": passes(plan, names),
-        "outlook": asdict(model.outlook(size.n_rows, size.n_features, **_of_units(size))),
-        "then": foresee(job, model, size.n_rows, size.n_features, **_of_units(size)),
+        "outlook": asdict(model.outlook(size.n_rows, size.n_features, **of_units(size))),
+        "then": foresee(job, model, size.n_rows, size.n_features, **of_units(size)),
     }
     return record, plan
 
@@ -190,7 +190,7 @@ def _lines(model: Any, plan: Plan, size: Size) -> list[dict[str, Any]]:
     """
     if isinstance(model, LocalEstimator):
         return _lines_of_reports(model, plan, size)
-    sensitivities = model.sensitivities(size.n_rows, size.n_features, **_of_units(size))
+    sensitivities = model.sensitivities(size.n_rows, size.n_features, **of_units(size))
     lines = []
     for item, line in zip(plan.items, plan.describe(), strict=True):
         sensitivity = sensitivities.get(item.name)

@@ -75,7 +75,7 @@ def predictions(
             yield _columns(model, done, *answers)
             done += len(answers[0])
         return
-    for rows in table_batches(place, _spec(model, label=False), format, delimiter):
+    for rows in table_batches(place, spec_of(model, label=False), format, delimiter):
         yield _columns(model, done, *(answers_of(model, _null(rows), name) for name in wanted))
         done += len(rows.X)
 
@@ -93,7 +93,7 @@ def scored(model: Any, place: str, *, format: str | None = None, delimiter: str 
     check_scored(model)
     if is_dataset(place, format):
         return score_of(model, open_dataset(place))
-    spec = _spec(model, label=True)
+    spec = spec_of(model, label=True)
     sums: Any = 0.0
     for rows in table_batches(place, spec, format, delimiter):
         X, y = _null(rows), rows.y
@@ -123,8 +123,8 @@ def open_dataset(place: str) -> Dataset:
     raise DataError(f"there is no dataset at {shown(place)} ({problem}); check the path")
 
 
-def _spec(model: Any, label: bool) -> IngestionSpec:
-    """What is read of a table."""
+def spec_of(model: Any, label: bool) -> IngestionSpec:
+    """What is read of a table: the columns of a model, and its label where there is one."""
     encoding, names = model._encoding, tuple(map(str, model._feature_columns))
     if encoding is None and not names:
         raise DataError(

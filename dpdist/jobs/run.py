@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,14 @@ from dpdist.engine.security import is_remote
 from dpdist.errors import DpdistError, LedgerError
 from dpdist.estimators.inference import record_of
 from dpdist.estimators.original_units import original_record
+from dpdist.estimators.outlook import Outlook
 from dpdist.jobs import job_data as inputs
 from dpdist.jobs.account import before_and_after, is_charged, is_unused, ledger_path, open_ledger, recorded
 from dpdist.jobs.choosing import chosen_method
 from dpdist.jobs.following import follow
 from dpdist.jobs.job import Job
 from dpdist.jobs.loaded import recorded_model
-from dpdist.jobs.planning import checked, dry_run_job, passes
+from dpdist.jobs.planning import checked, dry_run_job, of_units, passes
 from dpdist.patience import hurried
 from dpdist.privacy.budget import Neighbours
 from dpdist.reports.report import write_report
@@ -74,6 +76,7 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
     size = inputs.size(job)
     model, _ = checked(job, size)
     method, reason = chosen_method(job, model, size)
+    outlook = _foretold(model.outlook(size.n_rows, size.n_features, **of_units(size)))
     dataset, generated = inputs.load(job)
     head: dict[str, Any] = {
         "id": method.id,
@@ -112,6 +115,8 @@ def run_job(job: Job, *, resume: bool = False, dry_run: bool = False, scheduler:
             "simulation": bool(model.guarantee_.simulation),
             "plan": {"accountant": model.plan_.accountant, "items": model.plan_.describe()},
             "releases": [_release(release, model.guarantee_.model) for release in model.releases_],
+            "outlook": outlook,
+            "expected_error": _finite(getattr(model, "expected_error_", None)),
             "metrics": None if generated is None else generated.metrics(model),
             "inference": record_of(model),
             "original_units": original_record(model),
@@ -182,6 +187,16 @@ def describe(dataset: Dataset, source: str, neighbours: Neighbours) -> dict[str,
         **({"missing": list(schema.missing)} if schema.missing else {}),
         "encoding": None if schema.encoding is None else schema.encoding.to_attributes(),
     }
+
+
+def _foretold(outlook: Outlook) -> dict[str, Any]:
+    """What the plan of the job says of the error, as JSON."""
+    found = {name: _finite(value) if isinstance(value, float) else value for name, value in asdict(outlook).items()}
+    return {**found, "warnings": list(outlook.warnings)}
+
+
+def _finite(error: float | None) -> float | None:
+    return None if error is None or not math.isfinite(error) else float(error)
 
 
 def _release(release: Any, model: str) -> dict[str, Any]:

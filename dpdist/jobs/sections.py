@@ -15,7 +15,7 @@ from dpdist.engine.addresses import ADDRESS
 from dpdist.errors import BudgetError, DataError
 from dpdist.jobs.following import Following, made_of_moments, releases_moments
 from dpdist.jobs.kinds import Kind, Reader, kind_of, shown
-from dpdist.jobs.method_parameters import belongs, free_parameters, offers
+from dpdist.jobs.method_parameters import belongs, free_parameters, of_another, offers
 from dpdist.jobs.registry import (
     AUTO,
     ESTIMATORS,
@@ -213,7 +213,8 @@ class Sections:
             elif name in method.parameters:
                 self._fixed(method, name, key, entry)
             elif name not in kinds:
-                hint = belongs(name, entry, objects, method) or nearest(name, kinds)
+                other = "" if _given(self.root, "estimator") else of_another(name, method)
+                hint = belongs(name, entry, objects, method) or other or nearest(name, kinds)
                 self.add(key, entry.where, f"{estimator} has no such parameter; {hint}")
             else:
                 values[name] = self.reader.read(entry, key, kinds[name])
@@ -378,6 +379,8 @@ class Sections:
                 inner, hint = f"{key}.{name}" if key else name, nearest(name, known)
                 if "." in name:
                     hint = f"a.b=... is for --set; in the file write a: {{b: ...}}. {hint}"
+                elif name.isdecimal() and entry.value is None:
+                    hint = f"a number has a point and no comma, as in 0.5. {hint.capitalize()}"
                 self.add(inner, entry.where, f"unknown key; {hint}")
 
     def _section(self, key: str, required: str = "") -> Entry | None:
@@ -387,7 +390,8 @@ class Sections:
             if required:
                 self.add(key, _location(self.root, key), f"missing; write {required}")
         elif not isinstance(entry.value, dict):
-            self.add(key, entry.where, f"expected keys with values, got {shown(entry.value)}")
+            example = f"; write {required}" if required else ""
+            self.add(key, entry.where, f"expected keys with values, got {shown(entry.value)}{example}")
         else:
             return entry
         return None

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.kernels.block_pass import writable
 from dpdist.kernels.block_steps import NORM2_HIGH, NORM2_LOW
 from dpdist.kernels.clip import row_norms
 from dpdist.kernels.compiled import kernel
@@ -33,7 +34,7 @@ def coordinates(X: NDArray[Any], directions: NDArray[np.float64]) -> NDArray[np.
     padded = np.zeros((d, -(-k // LANES) * LANES))
     padded[:, :k] = directions
     products, norms2 = np.empty((len(X), padded.shape[1])), np.empty(len(X))
-    _products(X, padded, products, norms2)
+    _products(writable(X), padded, products, norms2)
     rare = ~((norms2 >= NORM2_LOW) & (norms2 <= NORM2_HIGH))
     if rare.any():
         few = np.array(X[rare], dtype=np.float64)

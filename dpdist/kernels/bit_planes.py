@@ -77,10 +77,9 @@ def _row_sums(words: Words, number_planes: Words, sums: Integers, counts: Intege
 
 
 @kernel
-def _column_sums(words: Words, number_planes: Words, sums: Integers, counts: Integers) -> None:
+def _column_sums(words: Words, number_planes: Words, sums: Integers, counts: Integers, scratch: Words) -> None:
     n, width = words.shape
-    square = np.empty(64, dtype=np.uint64)
-    parts = np.empty(64, dtype=np.uint64)
+    square, parts = scratch[0], scratch[1]
     for g in range((n + 63) // 64):
         here = min(64, n - 64 * g)
         for w in range(width):
@@ -129,12 +128,12 @@ def column_sums(words: Words, numbers: Integers, n_columns: int) -> tuple[Intege
     ([5, -7, -2], [1, 1, 2])
     """
     sums, counts = np.zeros(n_columns, np.int64), np.zeros(n_columns, np.int64)
-    _column_sums(words, planes(numbers), sums, counts)
+    _column_sums(words, planes(numbers), sums, counts, np.empty((2, 64), np.uint64))
     return sums - OFFSET * counts, counts
 
 
 def column_counts(words: Words, n_columns: int) -> Integers:
     """How many ones every column has."""
     sums, counts = np.zeros(n_columns, np.int64), np.zeros(n_columns, np.int64)
-    _column_sums(words, np.zeros((0, 0), np.uint64), sums, counts)
+    _column_sums(words, np.zeros((0, 0), np.uint64), sums, counts, np.empty((2, 64), np.uint64))
     return counts

@@ -33,6 +33,7 @@ from dpdist.kernels.block_steps import (
     NORM2_HIGH,
     NORM2_LOW,
     UNITS,
+    WIDE,
     WORK_SIZE,
     borrow,
     call_block,
@@ -46,8 +47,11 @@ from dpdist.losses import Loss
 MAX_ROWS = 2**31  # int64 holds the totals of fewer rows of at most 2**32 units
 BLOCK_BYTES = 9600  # of rows in a block: two thirds of the first-level cache are left for what is fetched ahead
 _LINE = 16  # numbers in two lines of the caches
-LEAST_ROWS = 4  # of a block, whose margins are formed side by side
-AHEAD_BYTES = 2**14  # between the rows at hand and those that are asked for; of wide rows up to twice as much
+AHEAD_BYTES = 2**14  # between the rows at hand and those that are asked for
+# Wide rows ask for the block that comes next. Two blocks of float64 fit in the first-level cache, or they are in the
+# second; float32, which is more work for every byte, comes from there as fast, and larger blocks cost less in between.
+WIDE_BYTES, WIDER_BYTES, WIDE_FLOAT32_BYTES = 2**14, 2**18, 2**17
+LEAST_ROWS = 4  # of a block in the second-level cache, whose margins are formed side by side
 
 
 class Rows(NamedTuple):
@@ -252,9 +256,17 @@ def _differentiate_in_numpy(function: Any, work: NDArray[np.float64], n: int, fa
 
 def cached_rows(X: NDArray[Any]) -> tuple[int, int]:
     """How many rows a block has that stays in the cache, and how many numbers ahead of it are asked for."""
-    row_bytes = X.shape[1] * X.itemsize
-    block = min(256, max(LEAST_ROWS, BLOCK_BYTES // row_bytes // 8 * 8))
-    return block, min(max(AHEAD_BYTES, LEAST_ROWS * row_bytes), 2 * AHEAD_BYTES) // X.itemsize
+    d, row_bytes = X.shape[1], X.shape[1] * X.itemsize
+    if d <= WIDE * LANES:
+        return min(256, BLOCK_BYTES // row_bytes // 8 * 8), AHEAD_BYTES // X.itemsize
+    if X.itemsize == 4:
+        block = min(max(LEAST_ROWS, WIDE_FLOAT32_BYTES // row_bytes), 32)
+    elif 2 * row_bytes <= WIDE_BYTES:
+        block = WIDE_BYTES // row_bytes
+    else:
+        block = min(max(LEAST_ROWS, WIDER_BYTES // row_bytes), 16)
+    block = 1 << block.bit_length() - 1
+    return block, block * d
 
 
 def padded_size(d: int) -> int:

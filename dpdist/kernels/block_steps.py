@@ -72,6 +72,19 @@ def _prefetch_half(builder: Any, base: Any, index: Any, i: int, half: int) -> No
         _prefetch(builder, base, builder.add(index, _i64(i * LANES)))
 
 
+def _ahead(builder: Any, ahead: Any, more: Any) -> Any:
+    """How far behind the first row of a block lines are asked for; of chosen rows (0) nobody knows the next ones."""
+    return builder.select(builder.icmp_signed("==", ahead, _i64(0)), _i64(0), builder.add(ahead, more))
+
+
+def _prefetch_some(builder: Any, base: Any, index: Any, i: int, n: int, rows: int) -> None:
+    """Vector i of n that are read of so many rows each: ask for half as many lines in a row from the index on."""
+    per_line = 8 if base.type.pointee == _f64 else 16
+    lines = n * LANES * rows // per_line // 2
+    for line in range(lines * i // n, lines * (i + 1) // n):
+        _prefetch(builder, base, builder.add(index, _i64(line * per_line)))
+
+
 def _splat(builder: Any, scalar: Any) -> Any:
     vector = ir.VectorType(scalar.type, LANES)
     first = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, _i32(0))
@@ -162,6 +175,7 @@ def dots_and_norms2(typingctx: Any, X: Any, rows: Any, n: Any, w: Any, work: Any
             whole = builder.and_(builder.sub(d, _i64(1)), _i64(-LANES))
             turns = builder.and_(whole, _i64(-AT_ONCE * LANES))
             tail = _tail_mask(builder, builder.sub(d, whole))
+            first = base_of(_i64(0))  # the first half of as many numbers as the block has, further on, in one stream
 
             def wide_rows(k: Any, n_rows: int) -> None:
                 bases = [base_of(builder.add(k, _i64(i))) for i in range(n_rows)]
@@ -175,9 +189,10 @@ def dots_and_norms2(typingctx: Any, X: Any, rows: Any, n: Any, w: Any, work: Any
                             builder.store(value, slot)
 
                 with cgutils.for_range_slice(builder, _i64(0), turns, _i64(AT_ONCE * LANES), _i64) as (j, _):
+                    done = builder.add(builder.mul(k, d), builder.mul(j, _i64(n_rows)))
+                    place = _ahead(builder, args[5], builder.lshr(done, _i64(1)))
                     for i in range(AT_ONCE):
-                        for base in bases:
-                            _prefetch_half(builder, base, builder.add(args[5], j), i, 0)
+                        _prefetch_some(builder, first, place, i, AT_ONCE, n_rows)
                         step(builder.add(j, _i64(i * LANES)))
                 with cgutils.for_range_slice(builder, turns, whole, _i64(LANES), _i64) as (j, _):
                     step(j)
@@ -209,6 +224,7 @@ def add_truncated(typingctx: Any, totals: Any, X: Any, rows: Any, work: Any, n: 
         )
         n_rows = args[4]
         d = cgutils.unpack_tuple(builder, matrix.shape)[1]
+        first = builder.gep(matrix.data, [builder.mul(builder.load(index.data), d)])
 
         def columns(start: Any, n_vectors: int, mask: Any = None) -> None:
             slots = _slots(builder, n_vectors)
@@ -217,9 +233,16 @@ def add_truncated(typingctx: Any, totals: Any, X: Any, rows: Any, work: Any, n: 
                 base = builder.gep(matrix.data, [builder.add(builder.mul(row, d), start)])
                 where = builder.gep(work.data, [builder.add(loop.index, _i64(UNITS))])
                 scale = _splat(builder, builder.load(where))
+                if mask is None:
+                    done = builder.add(builder.mul(start, n_rows), builder.mul(loop.index, _i64(WIDE * LANES)))
+                    done = builder.add(builder.mul(n_rows, d), done)  # the second half of what is asked for
+                    place = _ahead(builder, args[5], builder.lshr(done, _i64(1)))
                 for i, slot in enumerate(slots):
                     x = _load(builder, base, _i64(i * LANES), mask if i == n_vectors - 1 else None)
-                    _prefetch_half(builder, base, args[5], i, 1)
+                    if mask is None:
+                        _prefetch_some(builder, first, place, i, n_vectors, 1)
+                    else:
+                        _prefetch_half(builder, base, args[5], i, 1)
                     units = _call(builder, "trunc", builder.fmul(scale, x))
                     builder.store(builder.fadd(builder.load(slot), units), slot)
             for i, slot in enumerate(slots):  # totals are padded to a multiple of eight

@@ -13,6 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.kernels.block_pass import writable
 from dpdist.kernels.compiled import kernel
 
 NEWTON_STEPS = 10
@@ -49,8 +50,10 @@ def least_squares_blocks(
     array([[ 2.,  1.],
            [nan, nan]])
     """
-    out = np.empty((len(y) // size, X.shape[1] + intercept))
-    _least_squares(X, y, size, float(alpha), intercept, out)
+    p = X.shape[1] + intercept
+    X, y = writable(np.ascontiguousarray(X)), writable(np.ascontiguousarray(y))
+    out = np.empty((len(y) // size, p))
+    _least_squares(X, y, size, float(alpha), np.empty((p, p)), np.ones((2, p)), out)
     return out
 
 
@@ -73,15 +76,17 @@ def logistic_blocks(
     -------
     ndarray of shape (n // size, d + intercept)
     """
-    out = np.empty((len(y) // size, X.shape[1] + intercept))
-    _logistic(X, y, size, float(alpha), intercept, out)
+    p = X.shape[1] + intercept
+    X, y = writable(np.ascontiguousarray(X)), writable(np.ascontiguousarray(y))
+    out = np.empty((len(y) // size, p))
+    _logistic(X, y, size, float(alpha), np.empty((p, p)), np.ones((3, p)), out)
     return out
 
 
 @kernel
-def _least_squares(X, y, size, alpha, intercept, out):  # type: ignore[no-untyped-def]
+def _least_squares(X, y, size, alpha, matrix, vectors, out):  # type: ignore[no-untyped-def]
     d, p = X.shape[1], out.shape[1]
-    matrix, vector, row = np.empty((p, p)), np.empty(p), np.ones(p)
+    row, vector = vectors[0], vectors[1]
     for block in range(out.shape[0]):
         matrix[:] = 0.0
         vector[:] = 0.0
@@ -98,13 +103,14 @@ def _least_squares(X, y, size, alpha, intercept, out):  # type: ignore[no-untype
         for j in range(d):
             matrix[j, j] += alpha * size
         _solve(matrix, vector)
-        out[block] = vector
+        for j in range(p):
+            out[block, j] = vector[j]
 
 
 @kernel
-def _logistic(X, y, size, alpha, intercept, out):  # type: ignore[no-untyped-def]
+def _logistic(X, y, size, alpha, matrix, vectors, out):  # type: ignore[no-untyped-def]
     d, p = X.shape[1], out.shape[1]
-    matrix, step, row, w = np.empty((p, p)), np.empty(p), np.ones(p), np.empty(p)
+    row, step, w = vectors[0], vectors[1], vectors[2]
     for block in range(out.shape[0]):
         w[:] = 0.0
         for _ in range(NEWTON_STEPS):
@@ -136,7 +142,8 @@ def _logistic(X, y, size, alpha, intercept, out):  # type: ignore[no-untyped-def
             shrink = math.log1p(reach) / reach if reach > 0 else 1.0
             for j in range(p):
                 w[j] += shrink * step[j]
-        out[block] = w
+        for j in range(p):
+            out[block, j] = w[j]
 
 
 @kernel

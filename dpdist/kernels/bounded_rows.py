@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.kernels.block_pass import writable
 from dpdist.kernels.clip import kappa
 from dpdist.kernels.compiled import kernel
 
@@ -41,11 +42,11 @@ def bounded_rows(
     >>> X.round(9).tolist(), y.tolist()
     ([[0.6, 0.8], [0.0, 0.0]], [7.0, 0.0])
     """
-    X = np.ascontiguousarray(X, dtype=np.float32 if X.dtype == np.float32 else np.float64)
+    X = writable(np.ascontiguousarray(X, dtype=np.float32 if X.dtype == np.float32 else np.float64))
     y = np.array(y, dtype=np.float64).reshape(len(X))
     out = np.empty(X.shape)
     limit = math.inf if row_norm is None else row_norm * (1 - kappa(X.shape[1]))
-    _bounded(X, y, limit, math.inf if feature_bound is None else feature_bound, scale_labels, out)
+    _bounded(writable(X), y, limit, math.inf if feature_bound is None else feature_bound, scale_labels, out)
     return out, y
 
 

@@ -111,6 +111,8 @@ class Terms(NamedTuple):
     labels: NDArray[np.float64]
     first: NDArray[np.int64]
     factor: NDArray[np.float64]
+    row: NDArray[np.float64]  # a rare one, and
+    line: NDArray[np.float64]  # what the constant feature of a block is multiplied by, as matrices of one row
     column: NDArray[np.float64]
 
 
@@ -121,13 +123,21 @@ def _add_rows(rows, X, n, ahead, rare, terms):  # type: ignore[no-untyped-def]
     row_units(work, n, terms.largest, False, 1.0, constants.per_scale, 0.0)
     if rows.intercept > 0.0:  # one long row, whose entries are the derivatives of the block
         terms.factor[0] = rows.intercept * constants.per_scale
-        line = work[DERIVATIVE : DERIVATIVE + n].reshape(1, n)
-        _add(column, line, terms.first, terms.factor, 0, 1, 0, constants)
-        for k in range(n):
-            rows.totals[rows.totals.size - 1] += column[k]
-            column[k] = 0.0
+        rows.totals[rows.totals.size - 1] += _add_line(terms, column, n)
     kept = set_aside(rows, X, n, _add_row, terms) if rare else n
-    _add(rows.totals, X, rows.places, work, UNITS, kept, ahead, constants)
+    _add(rows.totals, X, rows.places, work, np.int64(UNITS), kept, ahead, constants)
+
+
+@inlined_kernel
+def _add_line(terms, column, n):  # type: ignore[no-untyped-def]
+    """The sum of the first n entries of the line, each mapped; what longer blocks left behind them is not added."""
+    nothing = np.int64(0)  # numba would compile anew for every number that is written out
+    _add(column, terms.line, terms.first, terms.factor, nothing, nothing + 1, nothing, terms.constants)
+    total = 0.0
+    for k in range(n):
+        total += column[k]
+    column[:] = 0.0
+    return total
 
 
 @kernel
@@ -137,7 +147,8 @@ def _add_row(rows, c, scale, size, terms):  # type: ignore[no-untyped-def]
         rows.z[j] *= scale
     terms.factor[0] = c * terms.constants.per_scale
     if size > 0.0:
-        _add(rows.totals, rows.z.reshape(1, rows.z.size), terms.first, terms.factor, 0, 1, 0, terms.constants)
+        nothing = np.int64(0)
+        _add(rows.totals, terms.row, terms.first, terms.factor, nothing, nothing + 1, nothing, terms.constants)
 
 
 @inlined_kernel
@@ -177,12 +188,10 @@ def _shifted_step(rows, start, n, ahead, terms, result):  # type: ignore[no-unty
     rare = differentiate(rows, rows.X, rows.y, rows.weights, n, ahead)
     write_shifted(rows, n, shift, rare, ahead)
     terms.factor[0] = constants.per_scale
-    _add(column, shift.constants[:n].reshape(1, n), terms.first, terms.factor, 0, 1, 0, constants)
+    rows.totals[rows.totals.size - 1] += _add_line(terms, column, n)
     for k in range(n):
-        rows.totals[rows.totals.size - 1] += column[k]
-        column[k] = 0.0
         rows.work[UNITS + k] = constants.per_scale
-    _add(rows.totals, shift.sums, rows.places, rows.work, UNITS, n, 0, constants)
+    _add(rows.totals, shift.sums, rows.places, rows.work, np.int64(UNITS), n, np.int64(0), constants)
 
 
 @kernel
@@ -263,14 +272,16 @@ def coordinate_gradient(
         d = a.X.shape[1]
         result = np.zeros(d + 1, dtype=np.int64)
         clamped = aligned(a.block * d if feature_bound < math.inf else 0).reshape(-1, d)
+        added = None if shift is None else shift_of(shift, a)
+        line = a.work[DERIVATIVE : DERIVATIVE + a.block] if added is None else added.constants[: a.block]
         terms = Terms(
             bounded.constants(grid), largest, feature_bound, clamped, aligned(len(clamped)),
-            np.zeros(1, dtype=np.int64), np.zeros(1), aligned(a.block + LANES),
+            np.zeros(1, dtype=np.int64), np.zeros(1), a.z.reshape(1, d), line.reshape(1, -1), aligned(a.block + LANES),
         )  # fmt: skip
         if feature_bound < math.inf:
             _fused_clamped(a, terms, result)
-        elif shift is None:
+        elif added is None:
             _fused(a, terms, result)
         else:
-            _fused_shifted(a, terms, shift_of(shift, a), result)
+            _fused_shifted(a, terms, added, result)
     return result[: d + (a.intercept > 0)]

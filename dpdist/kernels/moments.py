@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpdist.errors import DataError
+from dpdist.kernels.block_pass import writable
 from dpdist.kernels.block_steps import NORM2_HIGH, NORM2_LOW
 from dpdist.kernels.clip import check_bound, clip_l2, kappa, row_norms, unit_l2
 from dpdist.kernels.compiled import kernel
@@ -163,7 +164,7 @@ def second_moment(
         panel, norm2, place = units[: stop - start], norms2[: stop - start], places[: stop - start]
         joined = factors[: stop - start]  # by which what is joined to a row is scaled
         rare, n_positive = _fill(
-            part, weight, row_norm * margin, 1 / h, constant, unit, whole, panel, norm2, joined, place
+            writable(part), weight, row_norm * margin, 1 / h, constant, unit, whole, panel, norm2, joined, place
         )
         if rare:
             out = ~((norm2 >= NORM2_LOW) & (norm2 <= NORM2_HIGH))

@@ -80,10 +80,9 @@ def _transpose(square: Any) -> None:
 
 
 @kernel
-def _pack(lanes: Words, values: NDArray[np.int64], coins: Words, k: int, packed: Bytes) -> None:
+def _pack(lanes: Words, values: NDArray[np.int64], coins: Words, k: int, square: Words, packed: Bytes) -> None:
     n, n_bytes = packed.shape
     full = n // 64
-    square = np.empty(64, dtype=np.uint64)
     for g in range(full):
         for v0 in range(0, k, 64):
             here = min(64, k - v0)
@@ -135,14 +134,13 @@ def pack_unary(lanes: Words, values: NDArray[np.int64], n_values: int, coins: Wo
         Lanes of what the users send for their own value, 64 users in a word. Default: the contrary of the drawn bit.
     """
     packed = np.zeros((len(values), -(-n_values // 8)), dtype=np.uint8)
-    _pack(lanes, values, _NONE if coins is None else coins, n_values, packed)
+    _pack(lanes, values, _NONE if coins is None else coins, n_values, np.empty(64, np.uint64), packed)
     return packed
 
 
 @kernel
-def _add_packed(packed: Bytes, spread: Words, counts: NDArray[np.int64]) -> None:
+def _add_packed(packed: Bytes, spread: Words, eights: Words, counts: NDArray[np.int64]) -> None:
     n, n_bytes = packed.shape
-    eights = np.empty(n_bytes, dtype=np.uint64)
     for start in range(0, n, 255):  # a counter of one byte holds 255
         eights[:] = 0
         for i in range(start, min(start + 255, n)):
@@ -159,7 +157,7 @@ def count_packed(packed: Bytes, n_values: int) -> NDArray[np.int64]:
     array([1, 0, 2])
     """
     counts = np.zeros(n_values, dtype=np.int64)
-    _add_packed(np.ascontiguousarray(packed), _SPREAD, counts)
+    _add_packed(np.ascontiguousarray(packed), _SPREAD, np.empty(packed.shape[1], np.uint64), counts)
     return counts
 
 

@@ -74,15 +74,16 @@ def block_pairs(X: NDArray[Any], y: Floats, root: Floats, row_norm: float, block
     Z, labels = bounded_rows(X[:n], np.where(np.isfinite(y[:n]), 0.0, np.nan), row_norm=row_norm)
     labels = np.where(np.isfinite(X[:n]).all(axis=1), y[:n], np.nan).astype(np.float64)
     root = np.ascontiguousarray(root, dtype=np.float64)
-    _add_blocks(Z, labels, root, 1 / power_grid(row_norm, ROW_BITS), block_rows, parts)
+    by_column, by_row = np.zeros((2, d, block_rows)), np.zeros((block_rows + 2, block_rows))
+    _add_blocks(Z, labels, root, 1 / power_grid(row_norm, ROW_BITS), block_rows, by_column, by_row, parts)
     return parts
 
 
 @kernel
-def _add_blocks(Z, y, root, per_unit, size, parts):  # type: ignore[no-untyped-def]
+def _add_blocks(Z, y, root, per_unit, size, by_column, by_row, parts):  # type: ignore[no-untyped-def]
     d = Z.shape[1]
-    mapped, units = np.empty((d, size)), np.empty((d, size))  # columns of rows side by side
-    apart, weights, pull = np.empty(size), np.zeros((size, size)), np.empty(size)
+    mapped, units = by_column[0], by_column[1]  # columns of rows side by side
+    apart, pull, weights = by_row[0], by_row[1], by_row[2:]
     for first in range(0, len(Z), size):
         for a in range(d):
             for i in range(size):

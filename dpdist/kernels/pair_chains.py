@@ -59,11 +59,12 @@ def pair_chain(
     """
     y = np.asarray(y, dtype=np.float64).reshape(len(X))
     Z, labels = bounded_rows(X, y, row_norm=row_norm)
-    points = np.zeros(Z.shape)
+    points, scratch = np.zeros(Z.shape), np.zeros((2, Z.shape[1]))
     if past is None:
-        _against_all(Z, labels, np.asarray(steps), ridge, radius, points)
+        sides, counts = np.empty((2, *Z.shape)), np.zeros(2, np.int64)  # rows of each class side by side
+        _against_all(Z, labels, np.asarray(steps), ridge, radius, scratch, sides, counts, points)
     else:
-        _against_some(Z, labels, np.asarray(steps), ridge, radius, past, points)
+        _against_some(Z, labels, np.asarray(steps), ridge, radius, past, scratch, points)
     return points
 
 
@@ -111,10 +112,9 @@ def _step(v, pull, factor, shrink, radius):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _against_all(Z, y, steps, ridge, radius, points):  # type: ignore[no-untyped-def]
+def _against_all(Z, y, steps, ridge, radius, scratch, sides, counts, points):  # type: ignore[no-untyped-def]
     n, d = Z.shape
-    v, pull = np.zeros(d), np.zeros(d)
-    sides, counts = np.empty((2, n, d)), np.zeros(2, dtype=np.int64)  # rows of each class side by side
+    v, pull = scratch[0], scratch[1]
     for t in range(n):
         side = y[t]
         counted = abs(side) == 1.0
@@ -129,16 +129,18 @@ def _against_all(Z, y, steps, ridge, radius, points):  # type: ignore[no-untyped
                     _pull(sides[opposite], j, own, side, v, Z[t], pull)
             factor = 2.0 * side * steps[t] / t if counted else 0.0
             _step(v, pull, factor, 1.0 - steps[t] * ridge, radius)
-        points[t] = v
+        for a in range(d):
+            points[t, a] = v[a]
         if counted:
-            sides[1 - opposite, counts[1 - opposite]] = Z[t]
+            for a in range(d):
+                sides[1 - opposite, counts[1 - opposite], a] = Z[t, a]
             counts[1 - opposite] += 1
 
 
 @kernel
-def _against_some(Z, y, steps, ridge, radius, past, points):  # type: ignore[no-untyped-def]
+def _against_some(Z, y, steps, ridge, radius, past, scratch, points):  # type: ignore[no-untyped-def]
     n, d = Z.shape
-    v, pull = np.zeros(d), np.zeros(d)
+    v, pull = scratch[0], scratch[1]
     for t in range(n):
         side = y[t]
         if steps[t] > 0.0:
@@ -155,4 +157,5 @@ def _against_some(Z, y, steps, ridge, radius, past, points):  # type: ignore[no-
                     _pull(Z, j, own, side, v, Z[t], pull)
             factor = 2.0 * side * steps[t] / held if abs(side) == 1.0 else 0.0
             _step(v, pull, factor, 1.0 - steps[t] * ridge, radius)
-        points[t] = v
+        for a in range(d):
+            points[t, a] = v[a]

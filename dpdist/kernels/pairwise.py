@@ -98,7 +98,8 @@ def binned_rows(X: NDArray[Any], y: NDArray[Any], w: Floats, row_norm: float) ->
     width, (block, ahead) = bin_width(w, row_norm), cached_rows(X)
     limit, per_score = row_norm * (1 - kappa(d)), 1 / width if width > 0 else 0.0
     per_unit = 1 / row_grid(row_norm)
-    _add_rows(writable(X), writable(y), weights, limit, per_score, per_unit, block, ahead, work, counts, sums)
+    index, z = np.empty((2, block), dtype=np.int64), np.empty(d)
+    _add_rows(writable(X), writable(y), weights, limit, per_score, per_unit, ahead, work, index, z, counts, sums)
     table = np.column_stack([counts[:-1], sums[:-1, :d].astype(np.int64)])
     return table.reshape(2, N_BINS, 1 + d)
 
@@ -128,7 +129,8 @@ def opposite_pairs(positive: Integers, negative: Integers, width: float, n_rows:
     0.5
     """
     of_positive, of_negative = np.zeros((2, N_BINS), dtype=np.int64)
-    _meet(_shares(width), positive[:, 0].copy(), negative[:, 0].copy(), of_positive, of_negative)
+    shares = _shares(width)
+    _meet(shares, shares[::-1].copy(), positive[:, 0].copy(), negative[:, 0].copy(), of_positive, of_negative)
     return _exact(of_positive, positive[:, 1:], n_rows) - _exact(of_negative, negative[:, 1:], n_rows)
 
 
@@ -158,10 +160,9 @@ def _exact(counts: Integers, sums: Integers, n_rows: int) -> NDArray[Any]:
 
 
 @kernel
-def _meet(shares, positive, negative, of_positive, of_negative):  # type: ignore[no-untyped-def]
+def _meet(shares, behind, positive, negative, of_positive, of_negative):  # type: ignore[no-untyped-def]
     """What each bin of one class meets in all bins of the other, by rows; empty bins are met by nobody."""
     n = len(positive)
-    behind = shares[::-1].copy()
     for here in range(n):
         if negative[here] != 0:
             for other in range(n):
@@ -208,14 +209,13 @@ def _add_to_bins(typingctx: Any, table: Any, X: Any, rows: Any, places: Any, wor
 
 
 @kernel
-def _add_rows(X, y, w, limit, per_score, per_unit, block, ahead, work, counts, table):  # type: ignore[no-untyped-def]
+def _add_rows(X, y, w, limit, per_score, per_unit, ahead, work, both, z, counts, table):  # type: ignore[no-untyped-def]
     """Block by block: dot products and norms, then the bins of all rows, then the rows to the sums of their bins.
 
     The last row of the table takes rows that count nowhere, so that no step asks which these are.
     """
-    d, nowhere, middle, last = X.shape[1], len(counts) - 1, N_BINS // 2, N_BINS - 1.0
-    index, places = np.empty(block, dtype=np.int64), np.empty(block, dtype=np.int64)
-    z = np.empty(d)
+    nowhere, middle, last = len(counts) - 1, N_BINS // 2, N_BINS - 1.0
+    index, places, block = both[0], both[1], both.shape[1]
     for start in range(0, len(X), block):
         n = min(block, len(X) - start)
         for k in range(n):

@@ -121,17 +121,29 @@ def scalar_reports(values: NDArray[np.float64], words: NDArray[np.uint64], law: 
 
 def _sign(values: NDArray[np.float64], w: NDArray[np.int64], law: ScalarLaw) -> NDArray[np.int64]:
     half = law.signs // 2
-    threshold = half + (values * float(half - law.least)).astype(np.int64)
-    return np.where(w < np.clip(threshold, law.least, law.signs - law.least), law.jump, -law.jump)
+    threshold = (values * float(half - law.least)).astype(np.int64)
+    threshold += half
+    np.maximum(threshold, law.least, out=threshold)
+    np.minimum(threshold, law.signs - law.least, out=threshold)
+    return np.where(w < threshold, law.jump, -law.jump)
 
 
 def _cell(values: NDArray[np.float64], w: NDArray[np.int64], law: ScalarLaw) -> NDArray[np.int64]:
     rest, inside = CELLS - law.band, law.band * law.inside
-    start = np.clip(rest // 2 + np.rint(values * (rest // 2)).astype(np.int64), 0, rest)
-    beyond = (w - inside) // law.outside
-    beyond = np.where(beyond < rest, beyond, w - inside - rest * law.outside)
-    beyond += np.where(beyond < start, 0, law.band)
-    return 2 * np.where(w < inside, start + w // law.inside, beyond) - (CELLS - 1)
+    start = np.rint(values * (rest // 2)).astype(np.int64)
+    start += rest // 2
+    np.maximum(start, 0, out=start)
+    np.minimum(start, rest, out=start)
+    after = w - inside
+    beyond = after // law.outside
+    if (last := beyond >= rest).any():  # words that are left over when all cells have as many
+        beyond[last] = after[last] - rest * law.outside
+    beyond += np.multiply(beyond >= start, law.band)
+    start += w // law.inside
+    cell = np.where(after < 0, start, beyond)
+    cell *= 2
+    cell -= CELLS - 1
+    return cell
 
 
 def _least(signs: int, epsilon: float) -> int:

@@ -68,7 +68,7 @@ def score_moments(X: NDArray[Any], y: NDArray[Any], w: Floats, row_norm: float) 
     for first in range(0, len(X), CHUNK):
         part = slice(first, first + CHUNK)
         Z, labels = bounded_rows(X[part], y[part], row_norm=row_norm)
-        _add(Z, labels, scaled, 1 / unit, table)
+        _add(Z, labels, scaled, 1 / unit, np.empty(d), table)
     return np.ascontiguousarray(table.transpose(0, 2, 3, 1))
 
 
@@ -144,10 +144,9 @@ def mean_gradient_error(n_rows: int, n_features: int, row_norm: float, size: flo
 
 
 @kernel
-def _add(Z, y, w, per_unit, table):  # type: ignore[no-untyped-def]
+def _add(Z, y, w, per_unit, units, table):  # type: ignore[no-untyped-def]
     n, d = Z.shape
     bins, powers = table.shape[1], table.shape[2]
-    units = np.empty(d)
     for i in range(n):
         if abs(y[i]) != 1.0:
             continue

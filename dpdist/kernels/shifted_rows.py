@@ -101,7 +101,8 @@ def add_shift(rows, n, shift):  # type: ignore[no-untyped-def]
             continue
         scale, size = scale_row(X, place, rows.z)
         if size == 0.0:
-            sums[k, :] = shift.vector
+            for j in range(d):
+                sums[k, j] = shift.vector[j]
             continue
         scale = min(scale, rows.row_limit / size)
         for j in range(d):

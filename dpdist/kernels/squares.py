@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpdist.errors import DataError
+from dpdist.kernels.block_pass import writable
 from dpdist.kernels.block_steps import NORM2_HIGH, NORM2_LOW
 from dpdist.kernels.clip import check_bound, clip_l2, kappa
 from dpdist.kernels.compiled import kernel
@@ -69,7 +70,7 @@ def square_sums(X: ArrayLike, row_norm: float, bound: float) -> NDArray[np.int64
     d, grid = X.shape[1], grid_for(bound**2)
     result = np.zeros(d, dtype=np.int64)
     for start in range(0, len(X), FLUSH_ROWS):
-        part = X[start : start + FLUSH_ROWS]
+        part = writable(X[start : start + FLUSH_ROWS])
         totals, rare = np.zeros(d), np.zeros(len(part), dtype=np.bool_)
         _add_squares(part, row_norm * (1 - kappa(d)), bound**2, 1.0 / grid, totals, rare)
         result += totals.astype(np.int64)

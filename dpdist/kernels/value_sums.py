@@ -21,23 +21,22 @@ def loss_table(
     loss: Loss,
     *,
     row_norm: float,
-    low: float,
-    high: float,
+    bound: float,
     grid: float,
     intercept: float = 0.0,
     centred: bool = False,
 ) -> NDArray[np.int64]:
-    """``sum_i clamp(l(<x_i, w_k>, y_i), low, high)`` for every point ``w_k``, truncated to multiples of ``grid``.
+    """``sum_i clamp(l(<x_i, w_k>, y_i) - bound, -bound, bound)`` for every point ``w_k``, truncated to a grid.
 
-    A row with a non-finite entry or label contributes 0, as does a value that is not a number. With ``centred`` it is
-    ``l(<x_i, w_k>, y_i) - l(0, y_i)``.
+    A row with a non-finite entry or label contributes 0, as does a value that is not a number. With ``centred``,
+    ``l(0, y_i)`` is taken off in place of ``bound``.
 
     Examples
     --------
     >>> from dpdist.losses import Sigmoid
     >>> X, y = np.array([[1.0], [np.nan]]), np.array([1.0, 1.0])
-    >>> loss_table(X, y, np.array([[0.0], [1e9]]), Sigmoid(), row_norm=1.0, low=0.0, high=1.0, grid=2.0**-32) / 2**32
-    array([0.5, 0. ])
+    >>> loss_table(X, y, np.array([[0.0], [1e9]]), Sigmoid(), row_norm=1.0, bound=0.5, grid=2.0**-32) / 2**32
+    array([ 0. , -0.5])
     """
     X, y, weight = sanitise(X, y, loss.labels)
     rows = clip_l2(X, row_norm)[weight > 0]
@@ -48,12 +47,10 @@ def loss_table(
     with np.errstate(all="ignore"):
         for start in range(0, len(rows), _ROWS):
             some, labels = rows[start : start + _ROWS], y[start : start + _ROWS, None]
-            base = loss.value(np.zeros_like(labels), labels) if centred else 0.0
+            base = loss.value(np.zeros_like(labels), labels) if centred else bound
             for first in range(0, len(points), _POINTS):
-                values = loss.value(_margins(some, points[first : first + _POINTS]), labels)
-                if centred:
-                    values = values - base
-                units = np.trunc(np.clip(values, low, high) / grid)
+                values = loss.value(_margins(some, points[first : first + _POINTS]), labels) - base
+                units = np.trunc(np.clip(values, -bound, bound) / grid)
                 found = units.sum(axis=0)
                 if not np.isfinite(found).all():  # values that are no numbers
                     found = to_units(units, 1.0).sum(axis=0)

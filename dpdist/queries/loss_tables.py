@@ -33,11 +33,15 @@ class Net:
 class LossTable(Query):
     """Scores ``-costs_k - sum_i l(<x_i, w_k>, y_i)`` of public points; the state is a `Net`.
 
-    Each value is clamped: to ``[0, bound]`` for a loss with a `Loss.value_bound` of at most ``G reach``, where both
-    relations move a score by ``bound``; else ``l(w) - l(0)`` to ``[-G reach, G reach]``, which replacing a row moves by
-    twice that. G is the bound of a gradient and ``reach`` that of the norm of a point: without that factor there would
-    be too little noise wherever it exceeds 1/2 (seed 000, Theorem 4.2.4). For mechanisms that compare scores only,
-    since what is the same for all points is left out.
+    A row adds what is at most ``bound`` in size: ``l(w) - V/2``, where V is the `Loss.value_bound`, or ``l(w) - l(0)``
+    where ``G reach`` is less than V/2. G is the bound of a gradient and ``reach`` that of the norm of a point: without
+    that factor there would be too little noise wherever it exceeds 1/2 (seed 000, Theorem 4.2.4).
+
+    Replacing a row moves a score by ``2 bound`` at most, adding or removing one by ``bound``: half of what it does to
+    ``l(w)`` in ``[0, V]`` itself. What is taken off is the same for all points, so that for mechanisms that compare
+    scores only the choice is the same. (They tell ``max_k d_k - min_k d_k`` of two neighbours and no more, d the
+    difference of their scores; it is at most V where d lies in ``[0, V]``, and twice the size of ``d - V/2``.) A row
+    that is no numbers adds 0 to all scores, which is within the bound as well.
 
     Parameters
     ----------
@@ -76,8 +80,8 @@ class LossTable(Query):
 
     @property
     def centred(self) -> bool:
-        """Whether values are differences to that at 0."""
-        return 2 * self._steepest < self.loss.value_bound
+        """Whether values are differences to that at 0, and not to half of their bound."""
+        return self._steepest < self.loss.value_bound / 2
 
     @property
     def _steepest(self) -> float:
@@ -85,7 +89,7 @@ class LossTable(Query):
 
     @property
     def bound(self) -> float:
-        return self._steepest if self.centred else self.loss.value_bound
+        return min(self._steepest, self.loss.value_bound / 2)
 
     @property
     def grid(self) -> float:
@@ -96,16 +100,15 @@ class LossTable(Query):
         return self.n_points
 
     def sensitivity(self, neighbours: Neighbours, norm: float | None = None) -> float:
-        twice = self.centred and neighbours is Neighbours.REPLACE_ONE
-        return (2 if twice else 1) * self.bound * self._conversion(self.norm if norm is None else norm)
+        times = 2 if neighbours is Neighbours.REPLACE_ONE else 1
+        return times * self.bound * self._conversion(self.norm if norm is None else norm)
 
     def summarise(self, block: Block, state: Any, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         X, y = block["X"], one_against_rest(block["y"], self.target, self.loss)
         if rows is not None:
             X, y = X[rows], y[rows]
-        low = -self.bound if self.centred else 0.0
         return loss_table(
-            X, y, state.points, self.loss, row_norm=self.row_norm, low=low, high=self.bound, grid=self.grid,
+            X, y, state.points, self.loss, row_norm=self.row_norm, bound=self.bound, grid=self.grid,
             intercept=self.intercept, centred=self.centred,
         )  # fmt: skip
 

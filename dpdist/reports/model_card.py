@@ -18,6 +18,7 @@ from dpdist.privacy.guarantee import rounded_up
 from dpdist.reports.plain_words import in_plain_words
 from dpdist.reports.unit_table import ENDS, UnitTable
 from dpdist.runs.directory import OutputError, read_finished_run
+from dpdist.runs.simulated_fits import with_simulated
 
 TO_BE_WRITTEN = "To be written by whoever publishes the model"
 
@@ -39,7 +40,7 @@ def model_card(location: str | os.PathLike[str], *, html: bool = False) -> str:
     OutputError
         If there is no finished run.
     """
-    run = read_finished_run(location)
+    run = with_simulated(location, read_finished_run(location))
     try:
         sections = [section for section in (make(run) for make in _SECTIONS) if section.paragraphs or section.tables]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -165,8 +166,11 @@ def _performance(run: Mapping[str, Any]) -> Section:
 
 def coefficients(run: Mapping[str, Any]) -> Section:
     """Estimates, in the units of the table where it has any, with intervals or why there are none."""
-    inferred = run.get("inference") or {}
+    inferred, again = run.get("inference") or {}, (run.get("bootstrap") or {}).get("inference")
     why = [f"No intervals: {inferred['none']}."] if "none" in inferred else []
+    if again and "rows" not in inferred:
+        inferred, by_fits = again, "Estimates without the bias of the method and intervals, by fits to simulated rows."
+        why = [by_fits, *again["notes"]]
     if (found := UnitTable.of(run)) is not None:
         return Section("Coefficients", why, [(found.caption, found.head, found.rows)])
     if "rows" not in inferred:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.charts import LARGEST, Series, bars, dots, figure, lines
-from dpdist.html import escape, number, table
+from dpdist.html import escape, facts, number, table, warning
 
 _MOST_POINTS = 200
 _MOST_CURVES = 4
@@ -169,6 +169,32 @@ def metrics(found: Mapping[str, Any] | None) -> str:
 def _thinned(count: int) -> list[int]:
     """Indices of at most `_MOST_POINTS` of ``count``, evenly, with the first and the last."""
     return sorted({round(i) for i in np.linspace(0, count - 1, min(count, _MOST_POINTS))})
+
+
+def expected(outlook: Mapping[str, Any] | None, after: float | None) -> str:
+    """What public numbers said of the error before the fit, with its warnings, and what the releases said after it.
+
+    Parameters
+    ----------
+    outlook : mapping or None
+        Of the record of a run: that which its plan has.
+    after : float or None
+        ``expected_error`` of the record.
+    """
+    if not outlook or outlook["predicted_error"] is None:
+        return ""
+    low, high, trivial = outlook["low"], outlook["high"], outlook["trivial_error"]
+    before = number(outlook["predicted_error"], 3)
+    if low is not None:
+        before = f"{number(low, 2)} to {number(high, 2)}; {outlook['unknown']} makes it wide"
+    rows = [
+        ("before the fit, from public numbers", before),
+        ("after it, from what was released", None if after is None else number(after, 3)),
+        ("ignoring the data, at most", None if trivial is None else number(trivial, 3)),
+        ("what it measures", outlook["what"]),
+    ]
+    told = "".join(warning("Before the charge:", f"{text}.") for text in outlook["warnings"])
+    return told + facts([(name, value) for name, value in rows if value is not None], "The error that was expected")
 
 
 def intervals(found: Mapping[str, Any] | None) -> str:

@@ -29,6 +29,7 @@ from dpdist.reports.mixture_pictures import components
 from dpdist.reports.plain_words import in_plain_words
 from dpdist.reports.unit_table import UnitTable
 from dpdist.runs.directory import RECORD, OutputError, output_error, read_arrays, read_run
+from dpdist.runs.simulated_fits import with_simulated
 from dpdist.runs.storage import Arrays, ResultStoreError, result_store
 
 REPORT = "report.html"
@@ -54,7 +55,7 @@ def write_report(location: str | os.PathLike[str]) -> str | Path:
         If the directory is not a run's, is damaged, or cannot be written to.
     """
     store = result_store(location)
-    run = read_run(location)
+    run = with_simulated(location, read_run(location))
     name = (run.get("released") or {}).get("path")
     arrays = {} if name is None else read_arrays(store, name)
     try:
@@ -77,7 +78,8 @@ def render(run: Mapping[str, Any], arrays: Arrays) -> str:
     sections = [
         ("asked", "What was asked", _asked(run)),
         ("released", "What was released", _released(run, arrays)),
-        ("sure", "How sure it is", pictures.intervals(run.get("inference"))),
+        ("sure", "How sure it is", _sure(run)),
+        ("expected", "What was expected", pictures.expected(run.get("outlook"), run.get("expected_error"))),
         ("units", "In the units of the table", _units(run)),
         ("crowd", "Labels and users", crowd(arrays)),
         ("components", "Components", components(run, arrays)),
@@ -199,6 +201,15 @@ def _released(run: Mapping[str, Any], arrays: Arrays) -> str:
         caption = "Made of the second moment, at no further cost; their arrays begin with the method"
         noise += f".</p>{table(['method', 'what it is', 'estimator'], made, caption)}<p>All have the same guarantee"
     return f"<p>These values carry {noise}.</p>" + "".join(parts) + where
+
+
+def _sure(run: Mapping[str, Any]) -> str:
+    """Estimates with intervals, by formula and by fits to rows of the fitted law; or why there are none."""
+    again = run.get("bootstrap")
+    if not again:
+        return pictures.intervals(run.get("inference"))
+    said = "<h3>By fits to rows of its own law</h3><p>Estimates without the bias of the method, at no further cost.</p>"
+    return pictures.intervals(run.get("inference")) + said + pictures.intervals(again["inference"])
 
 
 def _units(run: Mapping[str, Any]) -> str:

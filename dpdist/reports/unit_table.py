@@ -32,9 +32,11 @@ class UnitTable:
     @classmethod
     def of(cls, run: Mapping[str, Any]) -> UnitTable | None:
         """None where the run knows no units of a table."""
-        found = run.get("original_units")
+        found, again = run.get("original_units"), (run.get("bootstrap") or {}).get("original_units") or {}
         if not found:
             return None
+        by_fits = "intervals" in again and "intervals" not in found
+        found = again if by_fits else found
         values, sure = found["coefficients"], "intervals" in found
         ends = found["intervals"] if sure else [[()] * len(found["names"]) for _ in values]
         owners = [f"{one}: " for one in _classes(run)] if 1 < len(values) == len(_classes(run)) else [""] * len(values)
@@ -46,7 +48,9 @@ class UnitTable:
         means = "mean" in ((run.get("released") or {}).get("arrays") or {})
         caption = "Means of the columns" if means else f"Change of {_of_what(run)} for one unit of each column"
         head = ["column", "mean" if means else "coefficient", *(ENDS * sure)]
-        return cls(caption + (f", with intervals of {100 * found['level']:g} %" if sure else ""), head, rows)
+        if sure:
+            caption += f", with intervals of {100 * found['level']:g} %"
+        return cls(caption + (" (without the bias of the method)" if by_fits else ""), head, rows)
 
 
 def _classes(run: Mapping[str, Any]) -> list[Any]:

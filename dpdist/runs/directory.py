@@ -246,8 +246,9 @@ def _taken(path: str, status: str) -> str:
     if status == "done":
         return f"output {path} holds a finished run: name another directory with --output, or move this one away"
     return (
-        f"output {path} holds a run that was started and not finished: go on with it with --resume (what it has paid "
-        "for is not paid again), or name another directory with --output"
+        f"output {path} holds a run that was started and not finished: if it still runs, wait for it, as --resume "
+        "takes it over; else go on with it with --resume (what it has paid for is not paid again), or name another "
+        "directory with --output"
     )
 
 

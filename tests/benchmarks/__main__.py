@@ -9,7 +9,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.benchmarks import engine, fits, kernels, latent, limits, local, matrices, pairs, real_data, scale, utility  # noqa: F401  (they register their benchmarks)
+from tests.benchmarks import (  # noqa: F401  (they register their benchmarks)
+    engine,
+    fits,
+    kernels,
+    latent,
+    limits,
+    local,
+    matrices,
+    pairs,
+    real_data,
+    scale,
+    utility,
+    waits,
+)
 from tests.benchmarks.answers.command import main as answers
 from tests.benchmarks.measure import BENCHMARKS, Result, run
 

@@ -204,7 +204,7 @@ def pass_on(port: int, latency: float, told: Connection) -> None:
     time.sleep(3600)
 
 
-@benchmark("round-overhead", "<= 1.0")
+@benchmark("round-overhead", "<= 15")
 def round_overhead() -> tuple[float, str]:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1_000_000, 10)) / 4
@@ -219,7 +219,7 @@ def round_overhead() -> tuple[float, str]:
     with dask.config.set(num_workers=1):
         here = np.median(rounds(half, 40)[10:])
     overhead = 1000 * (there - here)
-    return overhead / 50, f"{overhead:.1f} ms a round above the compute, 1000 partitions, 2 processes (goal 50 ms)"
+    return overhead, "milliseconds of a round above the compute, 1000 partitions in two worker processes"
 
 
 @benchmark("coordinator-memory", "<= 1.05")

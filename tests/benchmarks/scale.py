@@ -181,7 +181,7 @@ def draw(found: list[Point], machine: Machine, path: Path) -> None:
     plt.close(figure)
 
 
-@benchmark("cluster-throughput", ">= 0.6")
+@benchmark("cluster-throughput", ">= 0.9")
 def cluster_throughput() -> tuple[float, str]:
     """Rows per second of the same fit, resident: worker processes over TCP against as many threads of this process."""
     rates: dict[str, float] = {}

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
-from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, MetricLearner, PairwiseRanker, local
+from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, Mean, MetricLearner, PairwiseRanker, local
 from dpdist.central import ClipLabel, GradientDescent
 from dpdist.data.ingestion import ingest
-from dpdist.errors import DataError, NoIntervals
+from dpdist.errors import BudgetError, DataError, MissingBound, NoIntervals
 
 rng = np.random.default_rng(0)
 N = 3000
@@ -68,10 +68,28 @@ def test_an_object_that_is_no_class_is_a_missing_label_and_no_error():
     numbers = np.where(LABELS == "yes", 1, 0).astype(object)
     assert np.array_equal(classifier(classes=[0, 1]).fit(X, numbers).coef_, reference().coef_)
     assert np.array_equal(classifier(classes=np.array([0, 1])).fit(X, numbers).coef_, reference().coef_)
-    with pytest.raises(DataError, match=r"texts only, or numbers only"):
-        classifier(classes=["no", 1]).fit(X, labels)
     with pytest.raises(DataError, match=r"pandas.to_numeric"):
         LinearRegression(loss="huber", **KNOWN).fit(X, labels)
+
+
+@pytest.mark.parametrize(
+    ("classes", "says"),
+    [
+        ({"no", "yes"}, "got a set: pass a list"),  # whose first label is another one in each process
+        ({"no": 0, "yes": 1}, "got a dict: pass a list"),
+        ((label for label in ("no", "yes")), "got a generator: pass a list"),
+        (["no", 1], "texts only, or numbers only"),
+        ([0, float("nan")], "no label equals NaN"),
+        ([["no"], ["yes"]], "texts only, or numbers only"),
+        (["no", "no"], "different labels|the two labels"),
+        ("no", "different labels|the two labels"),
+        (1, "different labels|the two labels"),
+    ],
+)
+@pytest.mark.parametrize("kind", [LogisticRegression, PairwiseRanker, MetricLearner, local.LogisticRegression])
+def test_classes_that_no_row_could_have_for_sure_are_refused_before_a_row_is_read(kind, classes, says):
+    with pytest.raises(MissingBound, match=says):
+        kind(classes=classes, row_norm=1.0, epsilon=1.0).fit(X, LABELS)
 
 
 def test_frames_and_arrays_of_dask_are_fitted_to_the_same_bits():
@@ -93,6 +111,58 @@ def test_what_cannot_be_fitted_says_what_to_do():
         reference().predict(scipy.sparse.csr_array(X))
     with pytest.raises(DataError, match=r"in the column 'town'.*--levels COLUMN=a,b,c"):
         classifier().fit(FRAME.assign(town="A"), LABELS)
+
+
+DAYS = pd.Series(pd.date_range("2024-01-01", periods=N, freq="h", tz="UTC"))
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "says"),
+    [
+        (FRAME.assign(day=DAYS), FRAME["a"], r"dtype in the column 'day': .*\(column - .*\) / .*, the day in the same"),
+        (FRAME.assign(day=DAYS - DAYS[0]), FRAME["a"], r"timedelta64.* in the column 'day': .* column / pandas.Timed"),
+        (FRAME, DAYS, r"y has datetime64.*UTC\] dtype: .* \(y - pandas"),
+        (FRAME, DAYS.dt.tz_localize(None), r"y has datetime64\[.*\] dtype: .* \(y - pandas.*\(days=1\)$"),
+        (FRAME, DAYS.to_frame(), "y has datetime64"),
+        (FRAME, DAYS - DAYS[0], r"y has timedelta64\[.*\] dtype: .* y / pandas"),
+        (dd.from_pandas(FRAME.assign(day=DAYS), npartitions=2), FRAME["a"], "datetime64.* in the column 'day'"),
+        (FRAME[[]], FRAME["a"], "a frame without columns"),
+        (FRAME[["a", "b", "a"]], FRAME["a"], "2 columns called 'a'"),
+    ],
+    ids=[
+        "date",
+        "duration",
+        "zoned label",
+        "date label",
+        "frame of a label",
+        "duration label",
+        "dask",
+        "none",
+        "twice",
+    ],
+)
+def test_frames_with_dates_or_unclear_columns_say_what_to_do(X, y, says):
+    with pytest.raises(DataError, match=says):
+        LinearRegression(loss="huber", **{**KNOWN, "solver": "auto"}).fit(X, y)
+
+
+def test_what_dates_are_advised_to_become_is_fitted():
+    days = (DAYS - pd.Timestamp("2024-01-01", tz="UTC")) / pd.Timedelta(days=1) / 200
+    model = LinearRegression(loss="huber", **{**KNOWN, "solver": "auto"}).fit(FRAME.assign(day=days), FRAME["a"])
+    assert model.coef_.shape == (4,)
+
+
+@pytest.mark.parametrize("epsilon", [1e-160, 1e20, 1e300])
+def test_an_epsilon_beyond_what_can_be_computed_is_refused_in_words(epsilon):
+    with pytest.raises(BudgetError, match=r"epsilon must be a number from 1e-100 to 1e\+12, got"):
+        LogisticRegression(classes=["no", "yes"], **{**KNOWN, "epsilon": epsilon}).fit(FRAME, LABELS)
+
+
+def test_an_unknown_parameter_is_told_from_those_there_are():
+    with pytest.raises(TypeError, match=r"Mean has no parameter 'row_norm'; it has .*delta, epsilon"):
+        Mean(row_norm=1.0)
+    with pytest.raises(TypeError, match=r"no parameter 'eps'; did you mean 'epsilon'\?$"):
+        Mean(eps=1.0)
 
 
 def test_one_column_is_no_frame_and_a_frame_is_no_column():

@@ -500,7 +500,40 @@ ERRORS: list[tuple[str, dict[str, Any], str]] = [
     ("a,a\n1,2\n", {"features": ["a"]}, "2 columns called 'a'"),
     ('a,b\n1,2\n3,"4\n5,6\n', {"features": ["a"]}, "never closed"),
     (CSV, {"features": ["a"], "label": "y"}, r"row 1 \(line 2\): y is not a number\n  t.csv row 2 "),
+    ("a;b\n1;2\n", {"features": ["a"]}, r"it has the columns? 'a;b': if ';' stands between .* --delimiter"),
 ]  # fmt: skip
+
+
+HINTS = {
+    "levels": "--label-levels",
+    "date": "days since",
+    "empty": "--missing",
+    "nobody": "teaches nothing",
+    "code": "iconv",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "expected"),
+    [
+        ("a,y\n1.5,2\n2024-01-05,3\n", {"label": "y"}, {"levels", "date"}),
+        ('a,y\n"1,5",2\n', {"label": "y"}, {"levels", "date"}),
+        ("a,y\n,2\n", {"label": "y"}, {"empty"}),
+        ("a,y\n1,\n2,NA\n", {"label": "y"}, {"nobody"}),
+        ("a,y\n1,\n2,no\n", {"label": "y", "label_levels": ["no"]}, {"nobody"}),
+        ("a,y\n,no\n2,\n", {"label": "y", "label_levels": ["no"]}, {"empty", "nobody"}),
+        ("a,y\n1,2\n3,\n", {"unit": "y", "max_rows": 1}, {"nobody"}),
+        ("a,y\n1,2\n3\n", {"label": "y"}, set()),
+        ("a,y\n1,x\n", {"label": "y", "label_levels": ["no"]}, set()),
+        (b"a,y\n1,caf\xe9\n", {"levels": {"y": ["bar", "pub"]}}, {"code"}),
+    ],
+)
+def test_advice_is_about_what_was_wrong(tmp_path: Path, text: Any, asked: dict[str, Any], expected: set[str]) -> None:
+    """And nothing else is advised: a label cannot be declared missing, and a short line is no empty cell."""
+    (tmp_path / "t.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(DataError) as caught:
+        ingest(tmp_path / "t.csv", tmp_path / "out", features=["a"], **asked)
+    assert {name for name, words in HINTS.items() if words in str(caught.value)} == expected
 
 
 @pytest.mark.parametrize(("text", "asked", "match"), ERRORS, ids=range(len(ERRORS)))
@@ -519,8 +552,8 @@ def test_errors_of_places(tmp_path: Path) -> None:
         ingest(tmp_path / "gone.csv", tmp_path / "out", features=["a"])
     with pytest.raises(DataError, match="directory without Parquet"):
         ingest(tmp_path, tmp_path / "out", features=["a"])
-    with pytest.raises(DataError, match="says no format"):
-        ingest(write(tmp_path / "t.dat", CSV), tmp_path / "out", features=["a"])
+    with pytest.raises(DataError, match=r"says no format .* save it as CSV"):
+        ingest(write(tmp_path / "t.xlsx", CSV), tmp_path / "out", features=["a"])
     with pytest.raises(DataError, match="is a URL"):
         ingest(source, "s3://bucket/out", features=["a"])
     for unwritable in (source / "out", Path("/proc/out")):

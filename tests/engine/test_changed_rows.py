@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ import pytest
 import zarr
 
 from dpdist import Budget, Coordinator, Dataset, Ledger
+from dpdist.data import plain_chunks
+from dpdist.data.mapped_files import CAN_LEASE
 from dpdist.engine import coordinator as engine
+from dpdist.engine import shards
+from dpdist.engine.disks import OWN, mount_of
 from dpdist.engine.shards import Failure, Round, ShardPlan, load_shard, summarise_shard
 from dpdist.engine.unchanged import Unchanged
 from dpdist.errors import DataError
@@ -59,6 +64,14 @@ def rounds(place: Path, ledger: Ledger, changes: Any, n: int = 4, **options: Any
             changes.get(i, lambda place: None)(place)
             values.append(run.release(QUERY, item).tolist())
     return values
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    """The same, as they are used."""
+    X = np.random.default_rng(0).normal(size=(N, D))
+    Dataset.from_arrays(tmp_path / "plain.zarr", X=X, y=np.zeros(N), partition_rows=ROWS, compression="none")
+    return tmp_path / "plain.zarr"
 
 
 @pytest.fixture
@@ -146,10 +159,109 @@ def test_workers_of_a_cluster_notice_it_too(place, streamed, tmp_path):
         rounds(place, Ledger(tmp_path / "l.sqlite"), {2: change_number}, cluster=cluster.scheduler_address)
 
 
-def shard_of(place: Path) -> Any:
+class Meddling(ColumnSum):
+    """A query in the midst of which somebody may write to the store."""
+
+    def summarise(self, block: Any, state: Any, rows: Any) -> Any:
+        assert block["X"].flags.writeable != self.in_place.pop(0), "rows in place are not to be written to"
+        self.meddle()
+        return super().summarise(block, state, rows)
+
+
+@pytest.fixture
+def meddling(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A shard of chunks that are mapped wherever that is possible, and a query that is told what to do meanwhile."""
+    monkeypatch.setattr(shards, "OWN", {mount_of("/tmp")[0], *OWN, "tmpfs", "overlay"})
+    monkeypatch.setattr(plain_chunks, "LEAST_MAPPED", 0)
+    monkeypatch.setattr(shards, "bytes_read", lambda: 0)
+    query = Meddling(HardClip(1.0), D)
+
+    def asked(shard: Any, in_place: list[bool], meddle: Any = lambda: None) -> Any:
+        object.__setattr__(query, "in_place", in_place)
+        object.__setattr__(query, "meddle", meddle)
+        return summarise_shard(shard, Round(query, None, 0, N, N))
+
+    return asked
+
+
+leased = pytest.mark.skipif(not CAN_LEASE, reason="leases are there on Linux only")
+PLACES = N // ROWS
+
+
+@leased
+def test_rows_in_place_have_the_sum_of_their_copies(plain, meddling, monkeypatch):
+    shard = shard_of(plain)
+    found = meddling(shard, [True] * PLACES)
+    assert not isinstance(found, Failure), found
+    monkeypatch.setattr(shards, "bytes_read", iter(range(0, 10**9, 10**8)).__next__)  # as if from a disk
+    assert (meddling(shard, [True] * PLACES) == found).all()
+    assert (meddling(shard, [False] * PLACES) == found).all(), "read ahead, into memory of its own"
+
+
+def test_rows_that_stay_in_memory_are_those_that_were_read(plain, meddling):
+    """Of what file system they came from does not matter then, and nothing is looked up in a source any more."""
+    expected = ask(shard_of(plain))
+    shard = shard_of(plain, resident=True)
+    change_number(plain)
+    assert (meddling(shard, [False] * PLACES) == expected).all()
+
+
+@leased
+def test_a_sum_under_which_somebody_waits_to_write_is_formed_again_of_a_copy(plain, meddling):
+    """The writer writes once the lease has ended: here what is there already, so that the copy has the same sum."""
+    shard = shard_of(plain)
+    expected = meddling(shard, [True] * PLACES)
+    chunk, waited = plain / "X" / "c" / "0" / "0", []
+    data = chunk.read_bytes()
+
+    def write() -> None:
+        with open(chunk, "r+b") as file:
+            file.write(data)
+
+    writer = threading.Thread(target=write)
+
+    def meddle() -> None:
+        if not waited:
+            writer.start()
+            writer.join(0.2)
+            waited.append(writer.is_alive())
+
+    assert (meddling(shard, [True, False] + [True] * PLACES, meddle) == expected).all()
+    assert waited == [True]
+    writer.join()
+    assert (meddling(shard, [True] * PLACES) == expected).all()
+
+
+@leased
+def test_rows_in_place_that_have_changed_are_noticed(plain, meddling):
+    shard = shard_of(plain)
+    change_number(plain)
+    found = meddling(shard, [True] * PLACES)
+    assert isinstance(found, Failure) and "rows 600:800 have changed" in found.message
+    assert str(SECRET) not in found.message
+
+
+@leased
+@pytest.mark.parametrize("damage", [spoil, shorten, remove])
+def test_rows_in_place_that_are_damaged_are_called_damaged(damage, plain, meddling):
+    shard = shard_of(plain)
+    damage(plain)
+    found = meddling(shard, [True] * PLACES)
+    assert isinstance(found, Failure) and "rows 600:800 are damaged" in found.message
+
+
+@leased
+def test_rows_that_somebody_has_open_for_writing_are_copied(plain, meddling):
+    shard = shard_of(plain)
+    expected = meddling(shard, [True] * PLACES)
+    with open(plain / "X" / "c" / "2" / "0", "r+b"):
+        assert (meddling(shard, [True, True, False, True, True]) == expected).all()
+
+
+def shard_of(place: Path, resident: bool = False) -> Any:
     source = Dataset.open(place).source("X")
     ranges = tuple((start, start + ROWS) for start in range(0, N, ROWS))
-    return load_shard(ShardPlan(ranges, {"X": np.asarray}, resident=False), {"X": [source] * len(ranges)})
+    return load_shard(ShardPlan(ranges, {"X": np.asarray}, resident), {"X": [source] * len(ranges)})
 
 
 def ask(shard: Any) -> Any:

@@ -218,7 +218,9 @@ CASES: dict[str, Case] = {
     "blocks, independent, 1e5, eps 2": blocks(normal_rows, 100_000, 2.0),
     "blocks, AR(.8), 1e5, eps 4": blocks(correlated_rows, 100_000, 4.0),
     "blocks, 0/1 columns, 2e4, eps 1": blocks(bits, 20_000, 1.0, quick=True),
-    "local logistic by statistics, independent, 2e4, eps 8": asked("statistics", normal_rows, 20_000, 8.0, 2000),
+    "local logistic by statistics, independent, 2e4, eps 8": asked(
+        "statistics", normal_rows, 20_000, 8.0, 2000, quick=True
+    ),
     "local logistic, public covariance, independent, 2e4, eps 8": asked(
         "public-covariance", normal_rows, 20_000, 8.0, 2000, least_gap=0.001
     ),

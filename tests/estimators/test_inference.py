@@ -10,11 +10,11 @@ from sklearn.exceptions import NotFittedError
 
 from dpdist import Dataset, Ledger, LinearRegression, LogisticRegression, Mean, SampleAndAggregate, local
 from dpdist.central import PCA, ClipLabel, SecondMoment, SufficientStatistics
-from dpdist.central.linear.robust_newton import scale_of_rows
 from dpdist.data.ingestion import ingest
 from dpdist.errors import BudgetError, NoIntervals
 from dpdist.estimators.estimator import planned
 from dpdist.estimators.inference import record_of
+from dpdist.solvers.octaves import scale_of_labels, scale_of_rows
 from tests.estimators.coverage import AGAIN, CASES, covered, fits, fits_again, following, normal_rows
 from tests.estimators.quick_oracle import quick_fit
 
@@ -144,6 +144,11 @@ def test_hypotheses_about_sums_of_coefficients():
     assert right.p_value > 1e-3 and right.degrees_of_freedom == 2
     one = model.wald_test([[1, 0, 0]])
     assert one.statistic == pytest.approx((model.coef_[0] / model.standard_errors_[0]) ** 2)
+    for size in (1e308, 1e-300):
+        huge = model.wald_test([[size, 0, 0]])
+        assert (huge.statistic, huge.p_value) == pytest.approx((one.statistic, one.p_value))
+        assert huge.difference[0] == pytest.approx(size * model.coef_[0])
+    assert model.wald_test([[1, 0, 0], [2, 0, 0]], [0.5, 1.0]).degrees_of_freedom == 1
     with_intercept = model.wald_test([0, 0, 0, 1], [0.1])
     assert with_intercept.difference[0] == pytest.approx(model.intercept_ - 0.1) and "chi-squared" in str(one)
 
@@ -180,6 +185,8 @@ def test_levels_that_no_interval_has_are_refused(level):
         ([1, 0, 0], [1, 2], r"r must be 1 finite number, one for every row of R, got \[1, 2\]"),
         ([1, 0, 0], float("inf"), "r must be 1 finite number, one for every row of R, got inf"),
         ([1, 0, 0], "small", "r must be 1 finite number, one for every row of R, got 'small'"),
+        ([[1, 0, 0], [2, 0, 0]], [0, 1], "the rows of R contradict each other.*Ask about one of them at a time"),
+        ([[1, 0, 0], [0, 1, 0], [1, 1, 0]], [0, 0, 1e-3], "the rows of R contradict each other"),
     ],
 )
 def test_hypotheses_of_the_wrong_shape_are_refused(R, r, says):
@@ -362,7 +369,10 @@ def test_intervals_are_hardly_wider_than_the_best_unbiased_use_of_the_releases(c
             longest = method.problem.row_norm
             counts = method._norms.summarise({"X": X, "y": y}, None, None).astype(float)
             row_norm = scale_of_rows(counts, 0.0, longest, longest)
-            constant, moment = method.constant(row_norm), method.moment(row_norm)
+            counts = method._labels.summarise({"X": X, "y": y}, np.zeros(X.shape[1]), None).astype(float)
+            cost = method._cost_of_labels(plan, row_norm)
+            bound = scale_of_labels(counts, 0.0, method._bounds[1], len(X), cost)
+            constant, moment = method.constant(row_norm), method.moment(row_norm, bound)
             weight = np.minimum(1, row_norm / np.linalg.norm(X, axis=1)) ** 2
             H = Z.T @ (Z * weight[:, None])
         units = np.append(np.ones(X.shape[1]), 1 / constant)

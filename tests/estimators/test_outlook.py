@@ -9,7 +9,13 @@ import pytest
 from dpdist import LogisticRegression
 from dpdist.estimators.outlook import MOST_ROWS, PRECISION, outlook
 from dpdist.privacy.accounting import calibration
+from dpdist.privacy.accounting.calibration import calibrate
 from dpdist.privacy.accounting.closed_forms import gdp_mu
+from dpdist.privacy.accounting.plan import Item
+from dpdist.privacy.accounting.profiles import roughly
+from dpdist.privacy.accounting.releases import Poisson
+from dpdist.privacy.budget import Budget
+from dpdist.privacy.mechanisms.additive import Gaussian
 
 DELTA = 1e-6
 
@@ -75,3 +81,15 @@ def test_few_plans_are_calibrated_for_methods_that_sample(options):
     assert look.n_needed > 1000
     better = LogisticRegression(**common, **options).outlook(int(look.n_needed * 1.1), 50)
     assert better.predicted_error < better.trivial_error / 2
+
+
+@pytest.mark.parametrize("count", [20, 300, 5000])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 50.0])
+def test_what_would_be_needed_goes_by_rough_plans_and_noise_does_not(epsilon, count):
+    items, budget = [Item("gradient", Gaussian(), count=count, sampling=Poisson(0.01))], Budget(epsilon, 1e-8)
+    exact = calibrate(items, budget)
+    with roughly():
+        rough = calibrate(items, budget)
+    assert rough["gradient"].mechanism.strength == pytest.approx(exact["gradient"].mechanism.strength, rel=0.02)
+    assert rough["gradient"].mechanism.strength != exact["gradient"].mechanism.strength
+    assert calibrate(items, budget) == exact

@@ -387,7 +387,7 @@ BROKEN = {
     "unknown key": ({**GOOD, "ouput": "x"}, "ouput", "did you mean 'output'?"),
     "dotted key": ({**GOOD, "data.n": 3}, "data.n", "in the file write a: {b: ...}"),
     "no data": (with_(data=DELETE), "data", "missing; write data: {generate"),
-    "data is a path": (with_(data="rows.zarr"), "data", "expected keys with values, got 'rows.zarr'"),
+    "data is a path": (with_(data="rows.zarr"), "data", "got 'rows.zarr'; write data: {generate: logit, n: 10"),
     "data is empty": (with_(data={}), "data", "expected generate"),
     "two sources": (with_(data__path="rows.zarr"), "data.path", "together with data.generate (line 3)"),
     "unknown generator": (with_(data__generate="logitt"), "data.generate", "did you mean 'logit'?"),
@@ -516,7 +516,19 @@ BROKEN = {
     ),
     "no budget": (with_(budget=DELETE), "budget", "missing; write budget: {epsilon"),
     "budget is empty": (with_(budget={}), "budget.epsilon", "missing"),
-    "budget is a number": (with_(budget=1.0), "budget", "expected keys with values, got 1.0"),
+    "budget is a number": (with_(budget=1.0), "budget", "expected keys with values, got 1.0; write budget: {epsilon"),
+    "a decimal comma": (with_(budget__epsilon=0, budget__5=None), "budget.5", "a number has a point and no comma"),
+    "a parameter of another estimator": (
+        with_(params__loss="huber"),
+        "params.loss",
+        "LogisticRegression has no such parameter; dp-gd fits LogisticRegression where the job names no estimator, and "
+        "LinearRegression, Minimizer would read it: write estimator: LinearRegression",
+    ),
+    "a parameter that another estimator has": (
+        with_(estimator="LogisticRegression", params__loss="huber"),
+        "params.loss",
+        "LogisticRegression has no such parameter; there are: alpha",
+    ),
     "no epsilon": (with_(budget__epsilon=DELETE), "budget.epsilon", "missing"),
     "epsilon is zero": (with_(budget__epsilon=0), "budget.epsilon", "positive finite number"),
     "epsilon is negative": (with_(budget__epsilon=-1.0), "budget.epsilon", "positive finite number"),
@@ -675,6 +687,29 @@ def test_errors_of_the_estimator_name_the_setting(load):
     with pytest.raises(JobError) as error, locating(job):
         make_estimator(job).plan(1000, 5)
     assert error.value.problems[0].where == "--set params.row_norm=-1"
+
+
+@pytest.mark.parametrize(
+    ("params", "advised"),
+    [
+        (
+            "  row_norm: 1.0",
+            "with gradient: {ClipNorm: {clip_norm: ...}}; or bound the labels, with gradient: {ClipLabel:",
+        ),
+        ("  row_norm: 1.0\n  gradient: label", "with gradient: {ClipLabel: {label_bound: ...}}"),
+    ],
+)
+def test_advice_of_an_estimator_is_written_as_in_a_job(load, params, advised):
+    job = load(
+        TEXT.replace("  classes: [0, 1]\n  row_norm: 1.0", params),
+        "estimator=LinearRegression",
+        "method=auto",
+        "data={path: x.zarr}",
+    )
+    with pytest.raises(JobError) as error, locating(job):
+        make_estimator(job).plan(1000, 5)
+    (problem,) = error.value.problems
+    assert advised in problem.text and "=Clip" not in problem.text
 
 
 def test_errors_about_other_keys_and_about_none(load):

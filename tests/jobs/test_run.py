@@ -161,9 +161,10 @@ def test_secret_noise_is_new_in_every_run(job_file):
 
 
 def test_a_stored_dataset_shows_nothing_that_was_not_released(stored, tmp_path):
-    record = run_job(stored())
+    planned, record = run_job(stored(), dry_run=True), run_job(stored())
     jsonschema.validate(record, schema("run"))
     assert record["metrics"] is None
+    assert record["outlook"] == {**planned["outlook"], "warnings": list(planned["outlook"]["warnings"])}
     assert record["dataset"]["id"] == Dataset.open(tmp_path / "rows.zarr").id
     assert record["dataset"]["arrays"]["X"] == {"dtype": "float64", "shape": [3000, 4]}
     with contextlib.closing(Ledger(tmp_path / "ledger.sqlite")) as ledger:

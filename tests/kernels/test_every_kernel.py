@@ -31,3 +31,20 @@ def test_a_module_of_kernels_has_its_test_module(module):
     test = Path(__file__).parent / f"test_{module}.py"
     assert test.exists(), f"tests/kernels/test_{module}.py is missing: compare the kernel with a plain twin"
     assert uses(test, module), f"{test.name} tests nothing of dpdist.kernels.{module}"
+
+
+ALLOCATING = {"empty", "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like", "arange", "array", "copy"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_what_is_compiled_allocates_nothing_and_writes_numbers(module):
+    """Numba compiles the texts of errors about shapes for the rest: seconds that a first fit would wait."""
+    for function in ast.walk(ast.parse((KERNELS / f"{module}.py").read_text())):
+        decorators = getattr(function, "decorator_list", [])
+        if isinstance(function, ast.FunctionDef) and any(ast.unparse(d).endswith("kernel") for d in decorators):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                    assert node.func.attr not in {*ALLOCATING, "reshape"}, (function.name, ast.unparse(node))
+                elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+                    slices = any(isinstance(part, ast.Slice) for part in ast.walk(node.targets[0].slice))
+                    assert not slices or isinstance(node.value, ast.Constant) or ast.unparse(node.value) == "np.nan"

@@ -65,3 +65,14 @@ def test_a_row_that_changes_its_class_moves_its_pairs_by_almost_the_bound():
             second = released(np.vstack([other, rest]), labels, root, size)
             worst = max(worst, np.linalg.norm(first - second) / ((size - 1) * 4))
     assert 0.95 < worst <= 1 + LARGEST_NEGATIVE
+
+
+def test_a_row_moves_its_pairs_by_the_whole_bound_where_the_metric_sees_hardly_any_of_it():
+    """Far for a metric that is blind to nearly all of the row, and near for it as a row of the other class."""
+    size, tilt = 30, 1e-2
+    rest, root = np.tile([1.0, 0.0], (size - 1, 1)), np.diag([0.0, 1e3])
+    far = [-np.sqrt(1 - tilt**2), tilt]
+    first = released(np.vstack([far, rest]), np.zeros(size), root, size)
+    second = released(np.vstack([[-1.0, 0.0], rest]), np.append(1.0, np.zeros(size - 1)), root, size)
+    moved = np.linalg.norm(first - second) / ((size - 1) * 4)
+    assert 0.999 * (1 + LARGEST_NEGATIVE) < moved <= 1 + LARGEST_NEGATIVE

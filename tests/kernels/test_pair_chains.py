@@ -7,6 +7,7 @@ import pytest
 
 from dpdist.kernels.pair_chains import chain_error, pair_chain
 from dpdist.privacy.accounting.contraction import OnlinePath
+from dpdist.queries.pair_iterates import OnlinePoints
 
 N, D = 60, 3
 
@@ -49,3 +50,19 @@ def test_extreme_rows_leave_finite_points():
     X, y = np.array([[1e308] * D, [-1e308] * D, [5e-324] * D, [np.inf] * D] * 5), np.tile([1.0, -1.0], 10)
     path = OnlinePath(20, 1e-6, 4.0)
     assert np.isfinite(pair_chain(X, y, path.steps, path.ridge, 1e50, 1e40)).all()
+
+
+def test_a_new_row_moves_its_step_by_nearly_the_whole_pull_and_never_by_more():
+    """Rare pairs bring the point far along an axis; then one row is on the wrong side of nearly all before it."""
+    n = 3000
+    rows, y = np.ones((n, 1)), -np.ones(n)  # nearly all: negative, at +1
+    y[::10], rows[5::10] = 1.0, -1.0  # some positive beside them, some negative on the other side
+    path = OnlinePath(n, 1e-3, 4.0)
+    query = OnlinePoints(1.0, 100.0, 1, path)
+    assert query.moves.each.tolist() == path.moves(4.0, 200.0).each.tolist()
+    other, other_y = rows.copy(), y.copy()
+    rows[-1], y[-1] = -1.0, 1.0
+    other[-1], other_y[-1] = 1.0, 1.0
+    first, second = (query.points({"X": X, "y": signs}) for X, signs in ((rows, y), (other, other_y)))
+    assert np.array_equal(first[:-1], second[:-1])
+    assert 0.7 * 4.0 < abs(first[-1, 0] - second[-1, 0]) / path.steps[-1] <= 4.0

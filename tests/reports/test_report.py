@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import shutil
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -115,6 +116,17 @@ def test_intervals_are_a_picture_and_a_table_or_a_reason():
     assert pictures.intervals(found).count('class="whisker"') == 2 + 2 + 0  # two rows, drawn twice
     assert "No standard errors: too few rows" in harmless(pictures.intervals({"none": "too few rows" + EVIL})).text
     assert pictures.intervals(None) == ""
+
+
+def test_what_was_expected_stands_beside_what_was_stated_after_the_fit():
+    model = LogisticRegression(classes=[0, 1], row_norm=1.0, epsilon=0.02, delta=1e-6)
+    outlook = asdict(model.outlook(200, 30))
+    page = pictures.expected(outlook, 0.25)
+    assert f"{outlook['low']:.2g} to " in page and outlook["unknown"] in page and "0.25" in page
+    assert "Before the charge:" in page and f"n_rows &gt;= {outlook['n_needed']:,}" in page
+    plain = asdict(LogisticRegression(**model.get_params() | {"rows": "sample", "epsilon": 8.0}).outlook(10**6, 3))
+    assert "makes it wide" not in pictures.expected(plain, None) and "after it" not in pictures.expected(plain, None)
+    assert not pictures.expected(None, None) and not pictures.expected({**outlook, "predicted_error": None}, 1.0)
 
 
 def test_a_run_that_was_only_started_has_a_report():

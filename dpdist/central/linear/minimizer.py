@@ -28,6 +28,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpdist.central.linear.automatic import SOLVERS, automatic, better
 from dpdist.central.linear.bounding import GRADIENTS, ROWS, ClipLabel, ClipNorm, Gradient, Rows
 from dpdist.central.linear.linear_method import LinearMethod, Problem
+from dpdist.central.linear.robust_newton import size_of_labels
 from dpdist.constraints import Constraint, L1Ball, Penalty, SmoothPenalty, is_proximal, is_smooth
 from dpdist.data import ArraySpec
 from dpdist.engine.shards import Prepare
@@ -39,7 +40,7 @@ from dpdist.estimators.inference import Inferred, feature_names, linear_paramete
 from dpdist.estimators.parameters import check_bound, check_offers, choice
 from dpdist.estimators.row_maps import features, targets
 from dpdist.kernels.clip import clip_l2
-from dpdist.losses import LOSSES, Logistic, Loss, by_name
+from dpdist.losses import LOSSES, Huber, Logistic, Loss, Squared, by_name
 from dpdist.method import Method, Public
 from dpdist.privacy.audit.worst_neighbours import FAR_LABEL
 
@@ -282,7 +283,13 @@ class Minimizer(Estimator):
 
     def _trivial_error(self, method: Method) -> float | None:
         loss = self._loss()
-        return float(loss.value(0.0, 1.0)) if loss.labels == "signs" else None
+        if loss.labels == "signs":
+            return float(loss.value(0.0, 1.0))
+        assert isinstance(method, LinearMethod)
+        if method.foresees or not isinstance(loss, Squared | Huber):
+            return None  # a range knows what a fit is worth in each of its cases
+        size = size_of_labels(method.problem)
+        return None if size is None else size**2 / 2
 
     @available_if(_takes_signs)
     def decision_function(self, X: Any) -> Vector:

@@ -6,7 +6,7 @@ predicting. All parameters of `Minimizer` but ``loss`` and ``penalty`` are their
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.fitted_law import FittedLaw
 from dpdist.estimators.inference import feature_names
-from dpdist.estimators.parameters import check_between, check_bound
+from dpdist.estimators.parameters import check_between, check_bound, check_classes
 from dpdist.estimators.row_maps import ClassCodes
 from dpdist.kernels.clip import clip_l2
 from dpdist.losses import Loss
@@ -77,11 +77,9 @@ class _LinearClassifier(ClassifierMixin, _LinearModel):
                 "reading it off the data would tell whether a rare label is there. Rows with another label count as "
                 "empty"
             )
-        labels = [] if isinstance(self.classes, str) or not np.iterable(self.classes) else list(self.classes)
-        if len(labels) < 2 or not all(isinstance(k, Hashable) for k in labels) or len(set(labels)) < len(labels):
-            raise MissingBound(f"classes must be a list of at least two different labels, got {self.classes!r}")
+        check_classes(self.classes, "classes must be a list of at least two different labels")
         if self.class_weight is not None:
-            _check_class_weight(self.class_weight, labels)
+            _check_class_weight(self.class_weight, list(self.classes))
 
     def _loss(self) -> Loss:
         loss = super()._loss()

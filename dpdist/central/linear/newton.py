@@ -320,6 +320,7 @@ class Newton(LinearMethod):
             revised=revised,
             unlinearised=lambda squares: told.unlinearised(np.sqrt(squares), STEEPEST) ** 2,
             level=level,
+            resized=None if level is None else revised,
         )
         return newton(rows, told, problem.n_rows, problem.strong_convexity * problem.n_rows, asked)
 

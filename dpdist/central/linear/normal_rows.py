@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpdist.losses import Loss
 from dpdist.solvers.filtered_newton import UNSURE
-from dpdist.solvers.joint_gradients import CHANGED, LOOKS
+from dpdist.solvers.joint_gradients import CHANGED, ERROR_OF_HESSIAN, LOOKS
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -216,7 +216,7 @@ class Filter:
     ----------
     kinds : sequence of str
         What each round asks before its gradient.
-    gradients : sequence of float
+    gradients : sequence of float or array of shape (cases,)
         Standard deviations of the noise of the sums, round by round.
     moment, hessian : float
         Those of an entry of the second moment and of a Hessian, off the diagonal.
@@ -228,23 +228,26 @@ class Filter:
         Squared relative error of a Hessian at the point where a step ends.
     revised : callable
         The variance of the margins that the first gradient suggests, where they are what they are.
-    unlinearised : callable
-        The variance of margins of that of a linear fit.
     level : float or None
         Standard deviation of the coordinate of the constant feature where steps begin at the best constant.
+    resized : callable or None
+        The same as ``revised`` where all releases are asked at the end; None where they are not.
+    unlinearised : callable or None
+        The variance of margins by that of a linear fit; None where curvature is the same everywhere.
     """
 
     kinds: Sequence[str]
-    gradients: Sequence[float]
-    moment: float
+    gradients: Sequence[float | Vector]
+    moment: float | Vector
     hessian: float
     margins: float
     constant: float
     known: float
     moved: float
     revised: Callable[[Vector, Vector], Vector]
-    unlinearised: Callable[[Vector], Vector]
     level: float | None = None
+    resized: Callable[[Vector, Vector], Vector] | None = None
+    unlinearised: Callable[[Vector], Vector] | None = None
 
 
 def newton(rows: Rows, response: Response, n: float, ridge: float, filter: Filter) -> Vector:
@@ -266,7 +269,7 @@ def newton(rows: Rows, response: Response, n: float, ridge: float, filter: Filte
         at[:, -1], variances[:, -1], spread[:, -1] = best[:, 0] / response.at_zero, filter.level**2, filter.level**2
     error, curvature = response.at_zero * filter.moment, np.full(len(x), response.at_zero)
     reused = "hessian" not in filter.kinds
-    seen: list[tuple[Matrix, Matrix, float]] = []
+    seen: list[tuple[Matrix, Matrix, Matrix]] = []
     for number, (kind, std) in enumerate(zip(filter.kinds, filter.gradients, strict=True)):
         squares = rows.sum(rows.moments * (at**2 * rows.weights + variances))
         now = response.slope(squares)
@@ -279,26 +282,27 @@ def newton(rows: Rows, response: Response, n: float, ridge: float, filter: Filte
             signal = (x * response.at_zero) ** 2 * spread * slopes / noise
             factor = filter.revised(rows.sum((signal / (1 + signal)) ** 2), rows.squares)[:, None]
             spread = prior = spread * np.where(slopes > 0, factor, 1.0)
-            signal = h * spread * h / _variance(std, error, filter.known, spread, rows, slopes, reused)
-            made = signal / (1 + signal) * (x * best) / np.maximum(h, np.finfo(float).tiny)
-            squares = filter.unlinearised(rows.sum(rows.moments * slopes * made**2 * rows.weights))
-            ratio = (response.slope(squares) / response.at_zero) ** (UNSURE if reused else 1.0)
-            h, error = (ratio * curvature)[:, None] * x + ridge * slopes, error * float(ratio.max())
+            if filter.unlinearised is not None:
+                signal = h * spread * h / _variance(std, error, filter.known, spread, rows, slopes, reused)
+                made = signal / (1 + signal) * (x * best) / np.maximum(h, np.finfo(float).tiny)
+                squares = filter.unlinearised(rows.sum(rows.moments * slopes * made**2 * rows.weights))
+                ratio = (response.slope(squares) / response.at_zero) ** (UNSURE if reused else 1.0)
+                h, error = (ratio * curvature)[:, None] * x + ridge * slopes, error * float(ratio.max())
         noise = _variance(std, error, filter.known, spread, rows, slopes, reused)
-        gain = spread * h / (h * spread * h + noise)
+        gain, deviation = spread * h / (h * spread * h + noise), np.reshape(std, (-1, 1))
         true = x * now[:, None] + ridge * slopes
-        seen.append((at, h * at - (true * at - x * best), std))
+        seen.append((at, h * at - (true * at - x * best), deviation))
         at = at - gain * (true * at - x * best)
-        variances = (1 - gain * true) ** 2 * variances + (gain * std) ** 2
-        left, noise_left = (1 - gain * h) * left, (1 - gain * h) ** 2 * noise_left + (gain * std) ** 2
+        variances = (1 - gain * true) ** 2 * variances + (gain * deviation) ** 2
+        left, noise_left = (1 - gain * h) * left, (1 - gain * h) ** 2 * noise_left + (gain * deviation) ** 2
         spread = (1 - gain * h) ** 2 * spread + gain**2 * (noise + filter.moved * h * h * spread)
     if not reused:
         at, variances = _joint(rows, seen, at, h, error, spread, prior)
-    if filter.level is not None:  # all releases tell how large slopes are, and what is kept of the steps
+    if filter.resized is not None:  # all releases tell how large slopes are, and what is kept of the steps
         own, moved = filter.margins * n / lengths * slopes, 1 - left
         noise = noise_left + np.finfo(float).tiny
         shown = moved**2 * own / (moved**2 * own + noise)
-        own = own * filter.revised(rows.sum(shown**2), rows.squares)[:, None]
+        own = own * filter.resized(rows.sum(shown**2), rows.squares)[:, None]
         kept = np.where(slopes > 0, moved * own / (moved**2 * own + noise), 1.0)
         at, variances = kept * at, kept**2 * variances
     return response.excess(rows, at, variances)
@@ -306,10 +310,10 @@ def newton(rows: Rows, response: Response, n: float, ridge: float, filter: Filte
 
 def _joint(
     rows: Rows,
-    seen: Sequence[tuple[Matrix, Matrix, float]],
+    seen: Sequence[tuple[Matrix, Matrix, Matrix]],
     at: Matrix,
     h: Matrix,
-    error: float,
+    error: float | Vector,
     spread: Matrix,
     prior: Matrix,
 ) -> tuple[Matrix, Matrix]:
@@ -323,8 +327,8 @@ def _joint(
             apart = (point - at) ** 2 * rows.weights + spread
             changed = CHANGED**2 * rows.sum(rows.moments * apart) / 2
             even = rows.sum(h * apart) / rows.counts.sum()
-            known = std**2 + error**2 * rows.sum(apart)
-            weights.append(h / (known[:, None] + changed[:, None] * (h * apart + even[:, None]) * h))
+            known = std**2 + (error**2 * (rows.sum(apart - spread) + ERROR_OF_HESSIAN**2 * rows.sum(spread)))[:, None]
+            weights.append(h / (known + changed[:, None] * (h * apart + even[:, None]) * h))
             precision = precision + weights[-1] * h
         spread = 1 / precision
         at = spread * sum(weight * said for weight, (_, said, _) in zip(weights, seen, strict=True))
@@ -333,12 +337,13 @@ def _joint(
 
 
 def _variance(
-    std: float, error: float, known: float, spread: Matrix, rows: Rows, slopes: Vector, reused: bool
+    std: float | Vector, error: float | Vector, known: float, spread: Matrix, rows: Rows, slopes: Vector, reused: bool
 ) -> Matrix:
     total = rows.sum(spread)
     if reused:
         total = rows.sum(spread * (1 - slopes)) + float(slopes @ rows.counts) * (spread * slopes).max(axis=1)
-    return (std**2 + (known * error) ** 2 * total)[:, None]
+    variance: Vector = std**2 + (known * error) ** 2 * total
+    return variance[:, None]
 
 
 def least_squares(rows: Rows, n: float, steps: Sequence[Vector], moment: Vector, known: float) -> Vector:

@@ -39,7 +39,7 @@ from dpdist.central.linear.gradient_descent import needs_delta
 from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need_ridge, reads
 from dpdist.central.linear.newton import loss_curvature
 from dpdist.central.linear.prediction import LABELS, MARGINS
-from dpdist.central.linear.robust_newton import FLAT, LEAST_LENGTH, USUAL, scale_of_rows, threshold
+from dpdist.central.linear.robust_newton import FLAT, LEAST_LENGTH, USUAL, threshold
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS
@@ -68,6 +68,7 @@ from dpdist.solvers.filtered_newton import (
     shrunken,
 )
 from dpdist.solvers.loops import drive
+from dpdist.solvers.octaves import scale_of_rows
 
 WIDTHS = 3.0
 """``feature_bound`` is taken for this many times the usual size of a feature."""

@@ -12,13 +12,16 @@ curvature of the loss is at most the one that is released, wherever: no step can
 B is chosen where noise matters least, by what the rows' norms say: their counts in powers of two are released first,
 for 2 % of the budget (`dpdist.queries.scaled_rows`). ``second_moment``, the guess v of the mean square of a coordinate
 of a row's gradient, only says where to look: a row's norm is about ``sqrt(d v) / (h / 2)`` then, for residuals of half
-of the threshold h, and counts begin at four times that, or at ``row_norm``. Eleven passes over the rows (a count of
-residuals before a gradient shares its pass).
+of the threshold h, and counts begin at four times that, or at ``row_norm``. Twelve passes over the rows, up to fifteen
+where noise is large.
 
-Where the loss is the squared one and nobody states a ``residual_bound``, h follows what is released: before every
-other gradient the sizes of the residuals are counted in octaves as well, for 1 % of the budget each, and h is two
-times their median. It falls as the fit gets better, and the noise falls with it. At the solution they are counted once
-more, in any case: how many are cut, and how large the others are, tells how sure the coefficients are.
+The noise is in proportion to h as well. Before every second or fourth gradient the sizes of the residuals are counted
+in octaves, for 1 % of the budget each, and h follows: it falls as the fit gets better, and the noise falls with it. A
+threshold that is stated (Huber's, or a ``residual_bound``) is the largest that h can be; below it h is where noise, and
+what cutting may do to the mean of skewed residuals, are least together, so that a threshold that is far beyond the
+residuals costs little, and with more rows h goes to it. Where the loss is the squared one and nothing is stated, h is
+two times their median: what is far out counts little, however many rows there are. At the solution residuals are
+counted once more: how many are cut, and how large the others are, tells how sure the coefficients are.
 
 The threshold says little of how large slopes are: those of a weak signal, or of labels that are small beside it, are
 below the noise long before they are below h. So all releases are asked in the end how large slopes are, and as much is
@@ -32,7 +35,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -41,6 +44,10 @@ from dpdist.central.linear.bounding import All, ScaleRows
 from dpdist.central.linear.gradient_descent import needs_delta
 from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need_ridge, reads
 from dpdist.central.linear.newton import MOST_FEATURES
+from dpdist.central.linear.normal_rows import Filter, newton, response
+from dpdist.central.linear.normal_rows import Rows as Cases
+from dpdist.central.linear.prediction import Prediction, predicted, rows_before_a_fit
+from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS
 from dpdist.kernels.moments import unpack_symmetric
@@ -49,8 +56,20 @@ from dpdist.method import Line, Oracle, Public
 from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.queries.scaled_rows import NormCounts, ResidualCounts, ScaledGradientSum, ScaledMomentSum
-from dpdist.solvers.filtered_newton import MARGINS, MOVED_HESSIAN, Curvature, Noisy, Question, Solution, filtered_newton
+from dpdist.solvers.filtered_newton import (
+    CONSTANT,
+    MARGINS,
+    MOVED_HESSIAN,
+    SCARCE,
+    Curvature,
+    Noisy,
+    Question,
+    Solution,
+    error_of_hessian,
+    filtered_newton,
+)
 from dpdist.solvers.loops import drive
+from dpdist.solvers.octaves import middle_size, scale_of_residuals, scale_of_rows, tell
 from dpdist.solvers.spreads import cut_squares
 from dpdist.solvers.standard_errors import Uncertainty, sandwich
 
@@ -61,26 +80,29 @@ LAST_OCTAVES = 12
 """Below the cut, in which they are counted at the solution."""
 LEAST_UNCUT = 0.1
 """Of the rows, whatever the noisy counts say."""
-EVERY = 2
-"""Rounds between them."""
+OFTEN, SELDOM = 2, 4
+"""Rounds between them, and where a threshold is stated or noise is small."""
 ANY_SIZE, OCTAVES = 2.0**32, 64
 """Where nothing is stated of a size, it is looked for from here down."""
 CUT = 2.0
 """Medians of the residuals at which they are cut: 1.35 standard deviations of normal ones, 95 % efficient."""
-MOST_SEEN = 0.5
-"""Of the rows, which have to be seen in counts that are to tell a median."""
 MOMENT_SHARE = 0.25
-ROUNDS = 8
+LONG, SHORT = 8, 7
+"""Rounds, and those that are enough where noise is small."""
+ENOUGH = 3000.0
+"""Signal to noise (rows x mu / sqrt(features)) from which on it is: twelve passes in all."""
 USUAL = 0.5
 """A residual, relative to the threshold."""
+LONGEST = 2.0
+"""Times the guess of a row's norm: what a prediction counts with."""
+LABELS = 3.0
+"""What bounds labels, relative to the threshold of residuals, in a prediction: predictors are 5 or 30 % of it."""
+USUAL_CUT = 1.35
+"""Where residuals are cut that were counted, relative to their root mean square, in a prediction."""
 MOST = 4.0
 """Times the guess of a row's norm: what may still be found where the guess is too small."""
 LEAST_LENGTH = 0.5
 """Of scaled rows, squared and relative to their bound, which is chosen to be a usual norm."""
-SEEN = 3.0
-"""Standard deviations of its noise above which a count is one of rows."""
-PARTS = 4
-"""Of an octave, within which rows are taken for evenly spread on a logarithmic scale."""
 FLAT = Curvature(1.0, lambda margins: 1.0)
 """That of the squared loss, which bounds Huber's."""
 
@@ -107,7 +129,7 @@ class RobustNewton(LinearMethod):
     Parameters
     ----------
     n_rounds : int, optional
-        Default: 8.
+        Default: 8, or 7 where noise is small.
 
     Examples
     --------
@@ -128,11 +150,6 @@ class RobustNewton(LinearMethod):
         "that of the mean."
     )
 
-    measures: ClassVar[str] = (
-        "expected excess of the mean loss that is due to noise and shrinkage, for rows that are equally long in all "
-        "directions and as long as second_moment (or row_norm) says, with residuals of half of the threshold"
-    )
-
     def decide(self, public: Public, statement: Problem) -> Self:
         problem = bounded_by(statement, self.name, ScaleRows)
         reads(problem, self.name, All)
@@ -141,7 +158,7 @@ class RobustNewton(LinearMethod):
         alone = "row_norm" if stated_threshold(problem) else "residual_bound"
         if problem.second_moment is None and (alone == "residual_bound" or problem.row_norm is None):
             raise MissingBound(f"second_moment is missing (or {alone}): {BOUNDS['second_moment']}")
-        return self._with(public, problem, n_rounds=self.n_rounds or ROUNDS)
+        return self._with(public, problem, n_rounds=self.n_rounds or (SHORT if problem.signal >= ENOUGH else LONG))
 
     # -- the plan ---------------------------------------------------------------------------------------------------
 
@@ -156,7 +173,12 @@ class RobustNewton(LinearMethod):
     @property
     def _looks(self) -> int:
         """How often the residuals are counted before a gradient; they are once more at the solution."""
-        return 0 if stated_threshold(self.problem) else -(-self.rounds // EVERY)
+        return -(-self.rounds // self._every)
+
+    @property
+    def _every(self) -> int:
+        """Rounds from one count to the next."""
+        return SELDOM if stated_threshold(self.problem) or self.problem.signal >= ENOUGH else OFTEN
 
     @property
     def _looks_share(self) -> float:
@@ -242,8 +264,7 @@ class RobustNewton(LinearMethod):
         length = self._scale(counts, oracle.noise_std)
         constant, cut = self._constant(length), self._threshold(length)
         moment = Noisy(unpack_symmetric(oracle.ask("second moment", None, self._moment(length))), oracle.noise_std)
-        if self._looks:
-            cut = self._cut(oracle, np.zeros(problem.n_parameters), length, cut)
+        cut = self._cut(oracle, np.zeros(problem.n_parameters), length, cut)
         unit = USUAL * cut  # of labels and predictions: the solver takes them for numbers of the order of 1
         loop = filtered_newton(
             moment,
@@ -262,8 +283,8 @@ class RobustNewton(LinearMethod):
             nonlocal cut
             point = unit * question.point
             oracle.visit(self._stored(point, constant))
-            if self._looks and question.round and question.round % EVERY == 0:
-                cut = min(cut, self._cut(oracle, point, length, cut))
+            if question.round and question.round % self._every == 0:
+                cut = self._cut(oracle, point, length, cut)
             return Noisy(oracle.ask("gradient", point, self._gradient(length, cut)) / unit, oracle.noise_std / unit)
 
         found = drive(loop, answer)
@@ -275,81 +296,83 @@ class RobustNewton(LinearMethod):
         usual = middle_size(counts, noise, longest, self.problem.n_rows)
         return scale_of_rows(counts, noise, longest, self._guess(), MOST * usual) if usual else self._guess()
 
-    def _cut(self, oracle: Oracle, point: Vector, length: float, otherwise: float) -> float:
-        """Two medians of the residuals there, by released counts; where these tell nothing, what was known before."""
-        counts = oracle.ask("residuals", point, self._residuals(length))
-        return CUT * middle_size(counts, oracle.noise_std, ANY_SIZE, self.problem.n_rows) or otherwise
+    def _cut(self, oracle: Oracle, point: Vector, length: float, before: float) -> float:
+        """Where residuals are cut, by released counts at a point; where these tell nothing, what it was before."""
+        n, stated = self.problem.n_rows, stated_threshold(self.problem)
+        if stated is None:
+            counts = oracle.ask("residuals", point, self._residuals(length))
+            found = CUT * middle_size(counts, oracle.noise_std, ANY_SIZE, n) or before
+            return min(found, before) if point.any() else found
+        counts = oracle.ask("residuals", point, self._residuals(length, stated, LAST_OCTAVES))
+        cost = self._cost_of_noise(oracle.plan, length)
+        return scale_of_residuals(counts, oracle.noise_std, stated, n, cost) or before
+
+    def _cost_of_noise(self, plan: Plan, length: float) -> float:
+        """Excess of the squared error by the noise of all gradients, for residuals cut at 1 and rows alike in all
+        directions."""
+        problem, public, query = self.problem, self.public, self._gradient(length, 1.0)
+        mechanism = plan["gradient"].mechanism
+        noise = mechanism.noise_std(query.unit_sensitivity(public.neighbours, mechanism.norm, public.units))
+        return (problem.n_parameters * noise / (problem.n_rows * length)) ** 2 / self.rounds
 
     def _stored(self, w: Vector, constant: float) -> Vector:
         """The weight of the constant feature for the one that the estimator has."""
         return np.append(w[:-1], w[-1] * (constant / self.problem.intercept)) if constant else w
 
-    def expected_error(self, plan: Plan) -> float | None:
-        """The recursion of the filter for one direction of many."""
-        problem = self.problem
-        n, d, neighbours = problem.n_rows, problem.n_parameters, problem.neighbours
-        length, cut = self._guess(), self._threshold()
-        unit = USUAL * cut
-        eigenvalue = n * length**2 / problem.n_features
-        error = plan["second moment"].mechanism.noise_std(self._moment(length).sensitivity(neighbours)) / math.sqrt(2)
-        std = plan["gradient"].mechanism.noise_std(self._gradient(length, cut).sensitivity(neighbours)) / unit
-        prior = spread = MARGINS / length**2
-        noise, left = 0.0, 1.0
-        for _ in range(self.rounds):
-            variance = std**2 + error**2 * d * spread
-            gain = spread * eigenvalue / (spread * eigenvalue**2 + variance)
-            kept = 1 - gain * eigenvalue
-            spread = kept**2 * spread + gain**2 * (variance + MOVED_HESSIAN * eigenvalue**2 * spread)
-            noise, left = kept**2 * noise + (std * gain) ** 2, kept * left
-        return d * eigenvalue * unit**2 * (noise + left**2 * prior) / (2 * n)
+    # -- what to expect ---------------------------------------------------------------------------------------------
 
+    @property
+    def foresees(self) -> bool:
+        return True
 
-def scale_of_rows(counts: Vector, noise: float, longest: float, guess: float, largest: float = math.inf) -> float:
-    """The norm B to which rows are scaled down, from released counts of their norms in octaves below ``longest``.
+    def prediction(self, plan: Plan) -> Prediction:
+        """Rows are up to twice as long as was guessed, predictors and residuals at most as large as the threshold."""
+        problem, longest = self.problem, min(LONGEST * self._guess(), self.problem.row_norm or math.inf)
+        rows = rows_before_a_fit(problem.n_features, longest, self._constant(longest), LABELS * self._threshold())
+        if problem.intercept:  # a constant feature is in proportion to the rows
+            share = (rows.sum(rows.moments) - rows.moments[:, -1]) / longest**2
+            scale = np.column_stack([np.ones((len(share), len(rows.counts) - 1)), share])
+            rows = replace(rows, moments=rows.moments * scale, weights=rows.weights / scale)
+        return predicted(self.foreseen(plan, rows), rows, response(problem.loss))
 
-    Noise is proportional to B, the curvature to ``sum min(|x|, B)^2``: B is where their ratio is best, up to a largest
-    one, because what few rows add is no curvature in all directions. Counts below their noise are none; where all are,
-    B is the guess.
+    def foreseen(self, plan: Plan, rows: Cases) -> Vector:
+        """With the usual norm of the rows, and the sizes of labels and of residuals, where counts tell them."""
+        problem, told = self.problem, response(self.problem.loss)
+        lengths = np.sqrt(rows.sum(rows.moments) - (rows.moments[:, -1] if rows.constant else 0.0))
+        cuts = np.full((2, len(lengths)), self._threshold())
 
-    Parameters
-    ----------
-    counts : array
-        Of `NormCounts`.
-    noise : float
-        Standard deviation of the noise of each.
-    longest, guess, largest : float
+        def std(name: str, query: Query) -> float:
+            return plan[name].mechanism.noise_std(query.sensitivity(problem.neighbours))
 
-    Examples
-    --------
-    >>> round(scale_of_rows(np.array([0.0, 0.0, 900.0, 100.0]), 1.0, 8.0, 2.0), 2)
-    3.08
-    """
-    seen = np.where(counts > SEEN * noise, counts, 0.0)
-    parts = (np.arange(PARTS * (len(seen) - 1)) + 0.5) / PARTS
-    norms = longest * np.append(1.0, 2.0**-parts)
-    rows = np.append(seen[0], np.repeat(seen[1:] / PARTS, PARTS))
-    if not rows.any():
-        return guess
-    curvature = (np.minimum(norms[:, None], norms[None, :]) ** 2 * rows).sum(axis=1)
-    return float(norms[np.argmax(np.where(norms <= largest, curvature / norms, 0.0))])
+        if not tell(std("row norms", self._norms), problem.n_rows):
+            lengths = np.full(len(lengths), self._guess())
+        if tell(std("residuals", self._residuals(1.0)), problem.n_rows):
+            sizes = np.array([np.sqrt(rows.squares + rows.residuals**2), rows.residuals])
+            cuts = np.minimum(stated_threshold(problem) or math.inf, USUAL_CUT * sizes)
+        first, later = cuts
+        unit, scarce, kinds = USUAL * first, problem.signal < SCARCE, ["gradient"] * self.rounds
 
+        def resized(information: Vector, squares: Vector) -> Vector:
+            factor: Vector = (squares / MARGINS) ** (information / (information + 2))
+            return factor
 
-def middle_size(counts: Vector, noise: float, longest: float, n_rows: float) -> float:
-    """The median of sizes that were counted in octaves below ``longest``; 0 where less than half of the rows are seen.
-
-    Where one count of nothing but noise may be half of the rows, nothing is seen.
-
-    Examples
-    --------
-    >>> round(middle_size(np.array([0.0, 3.0, 500.0, 500.0, -4.0]), 2.0, 8.0, 1000), 2)
-    2.0
-    """
-    seen = np.where(counts > SEEN * noise, counts, 0.0)
-    if seen.sum() < MOST_SEEN * n_rows or (SEEN + 1) * noise > MOST_SEEN * n_rows:
-        return 0.0
-    edges = math.log2(longest) - np.arange(len(seen) + 1.0) + 1.0  # the first is of sizes beyond
-    above = np.append(0.0, np.cumsum(seen))
-    return float(2.0 ** np.interp(above[-1] / 2, above, edges))
+        asked = Filter(
+            kinds=kinds,
+            gradients=[
+                std("gradient", self._gradient(1.0, 1.0)) * lengths * (first if t < self._every else later) / unit
+                for t in range(self.rounds)
+            ],
+            moment=std("second moment", self._moment(1.0)) / math.sqrt(2) * lengths**2,
+            hessian=0.0,
+            margins=MARGINS,
+            constant=CONSTANT,
+            known=error_of_hessian(kinds),
+            moved=MOVED_HESSIAN,
+            revised=resized if scarce else lambda *told: np.maximum(resized(*told), 1.0),
+            resized=resized,
+        )
+        in_units = replace(rows, weights=rows.weights / unit[:, None] ** 2)
+        return unit**2 * newton(in_units, told, problem.n_rows, problem.strong_convexity * problem.n_rows, asked)
 
 
 def stated_threshold(problem: Problem) -> float | None:
@@ -357,6 +380,14 @@ def stated_threshold(problem: Problem) -> float | None:
     of_loss = problem.loss.threshold if isinstance(problem.loss, Huber) else math.inf
     found = float(min(of_loss, problem.residual_bound or math.inf))
     return found if math.isfinite(found) else None
+
+
+def size_of_labels(problem: Problem) -> float | None:
+    """What public numbers say of it: no more than of residuals."""
+    stated = stated_threshold(problem)
+    if stated is not None or problem.second_moment is None:
+        return stated
+    return math.sqrt(problem.second_moment) / USUAL  # of features of mean square 1
 
 
 def threshold(problem: Problem) -> float:

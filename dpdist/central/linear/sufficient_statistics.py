@@ -11,6 +11,9 @@ twenty is 1 have the slopes of least squares.
 Rows longer than ``row_norm`` count by the square of its ratio to their norm, with their label: least squares with
 weights, whose solution is that of all rows where the model holds. Where data are few the rows' norms are counted first,
 in octaves below ``row_norm`` and for 2 % of the budget, and the norm that matters is a usual one: where noise is least.
+So are the sizes of the labels, for another 2 %: a public bound of labels is often many times their usual size, and the
+noise of ``X'y`` is in proportion to it. Labels are cut where what that noise costs and what cutting costs is least, by
+the plan and the counts; the gradient of the second pass, whose residuals are those of whole labels, mends what was cut.
 
 Standard errors take errors for equally large at all rows, ``J = s^2 X'X``. With ``sandwich=True`` the sum of squared
 gradients at the first solution is released as well, ``J = sum e^2 x x'`` with residuals cut at five of their standard
@@ -34,7 +37,6 @@ from dpdist.central.linear.bounding import All, ClipLabel
 from dpdist.central.linear.gradient_descent import needs_delta
 from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, need_ridge, reads
 from dpdist.central.linear.normal_rows import Rows, least_squares
-from dpdist.central.linear.robust_newton import scale_of_rows
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS
 from dpdist.identity import ADDED
@@ -46,7 +48,7 @@ from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.queries.gradient_sums import GradientSum
 from dpdist.queries.moment_sums import HessianSum, SecondMomentSum
-from dpdist.queries.scaled_rows import NormCounts
+from dpdist.queries.scaled_rows import NormCounts, ResidualCounts
 from dpdist.solvers.least_squares import (
     ERROR_OF_MOMENT,
     Posterior,
@@ -55,6 +57,7 @@ from dpdist.solvers.least_squares import (
     improved,
     shown_of_bias,
 )
+from dpdist.solvers.octaves import scale_of_labels, scale_of_rows, tell
 from dpdist.solvers.standard_errors import Matrix, Uncertainty, sandwich, shrunk_to
 
 MOMENT_SHARE = 0.7
@@ -70,6 +73,9 @@ LOOK = 5000.0
 """Rows x mu / sqrt(features) below which the norms of rows are counted: the noise is in proportion to the norm beyond
 which rows count less, and a usual one is often far below the public bound."""
 NORM_SHARE = 0.02
+"""And that of the counts of labels."""
+USUAL_LABELS = 2.0
+"""Where labels are cut that were counted, relative to their root mean square: what a prediction takes it for."""
 SQUARES_SHARE = 0.1
 PASSES = 2
 LARGEST_RATIO = 1e30
@@ -85,7 +91,7 @@ class SufficientStatistics(LinearMethod):
     """The joint second moment of rows and labels, and one gradient at what follows from it.
 
     For the squared loss, with a ridge penalty or none, on all rows; ``gradient=ClipLabel(label_bound)`` bounds the
-    labels. Two passes, and where data are few one before that counts the norms of rows.
+    labels. Two passes, and where data are few two before them that count the norms of rows and the sizes of labels.
 
     Parameters
     ----------
@@ -151,13 +157,14 @@ class SufficientStatistics(LinearMethod):
             raise BudgetError(f"sandwich must be True or False, got {self.sandwich!r}")
 
     def lines(self) -> Sequence[Line]:
-        rest = 1 - NORM_SHARE * self._looks - SQUARES_SHARE * self.sandwich
+        counts = [("row norms", self._norms), ("labels", self._labels)] if self._looks else []
+        rest = 1 - NORM_SHARE * len(counts) - SQUARES_SHARE * self.sandwich
         return [
-            *([Line("row norms", Gaussian(), self._norms, share=NORM_SHARE)] if self._looks else []),
+            *(Line(name, Gaussian(), query, share=NORM_SHARE) for name, query in counts),
             Line(
                 "second moment",
                 SymmetricGaussian(),
-                None if self._looks else self.moment(self._bounds[0]),
+                None if counts else self.moment(*self._bounds),
                 share=MOMENT_SHARE * rest,
             ),
             Line("gradient", Gaussian(), share=(1 - MOMENT_SHARE) * rest),
@@ -166,16 +173,21 @@ class SufficientStatistics(LinearMethod):
 
     @property
     def _looks(self) -> bool:
-        """Whether the norms of the rows are counted."""
+        """Whether the norms of the rows and the sizes of labels are counted."""
         return self.problem.signal < LOOK
 
     @property
     def _norms(self) -> NormCounts:
         return NormCounts(self._bounds[0])
 
-    def moment(self, row_norm: float) -> SecondMomentSum:
+    @property
+    def _labels(self) -> ResidualCounts:
+        """Residuals at 0."""
+        row_norm, bound = self._bounds
+        return ResidualCounts(bound, row_norm=row_norm)
+
+    def moment(self, row_norm: float, bound: float) -> SecondMomentSum:
         """Of rows, constant feature and labels."""
-        bound = self._bounds[1]
         return SecondMomentSum(
             self.problem.n_features,
             row_norm,
@@ -267,7 +279,10 @@ class SufficientStatistics(LinearMethod):
         if self._looks:
             counts = oracle.ask("row norms")
             row_norm = scale_of_rows(counts, oracle.noise_std, row_norm, row_norm)
-        moment, ridge = self.moment(row_norm), problem.strong_convexity * problem.n_rows
+            counts = oracle.ask("labels", np.zeros(problem.n_features))
+            cost = self._cost_of_labels(oracle.plan, row_norm)
+            bound = scale_of_labels(counts, oracle.noise_std, bound, problem.n_rows, cost)
+        moment, ridge = self.moment(row_norm, bound), problem.strong_convexity * problem.n_rows
         found = first_posterior(
             unpack_symmetric(oracle.ask("second moment", None, moment)),
             oracle.noise_std / math.sqrt(2),
@@ -286,6 +301,14 @@ class SufficientStatistics(LinearMethod):
         shown = shown_of_bias(found, gradient, oracle.noise_std, cut, moment.intercept)
         return row_norm, found, improved(found, gradient, oracle.noise_std, bias, shown)
 
+    def _cost_of_labels(self, plan: Plan, row_norm: float) -> float:
+        """Excess of the squared error by the noise of ``X'y``, for labels cut at 1 and rows alike in all directions."""
+        problem, public, moment = self.problem, self.public, self.moment(row_norm, 1.0)
+        mechanism = plan["second moment"].mechanism
+        noise = mechanism.noise_std(moment.unit_sensitivity(public.neighbours, mechanism.norm, public.units))
+        noise /= math.sqrt(2) * moment.label_scale
+        return (problem.n_parameters * noise / (problem.n_rows * row_norm)) ** 2
+
     def _residuals(self, found: Posterior) -> float:
         return min(found.residuals, 2 * self._bounds[1])
 
@@ -295,17 +318,26 @@ class SufficientStatistics(LinearMethod):
 
     def foreseen(self, plan: Plan, rows: Rows) -> Vector:
         neighbours, row_norm = self.problem.neighbours, self._bounds[0]
-        moment = self.moment(row_norm)
-        scale = np.ones(len(rows.moments))
-        if self._looks:  # the noise is that of rows of the usual norm
+        moment = self.moment(*self._bounds)
+        scale, of_labels = np.ones(len(rows.moments)), np.ones(len(rows.moments))
+        counted = self._looks and tell(
+            plan["labels"].mechanism.noise_std(self._labels.sensitivity(neighbours)), self.problem.n_rows
+        )
+        if counted:  # the noise is that of rows of the usual norm, and of usual labels
             lengths = rows.sum(rows.moments) - (rows.moments[:, -1] if rows.constant else 0.0)
             scale = np.minimum(1.0, np.sqrt(lengths) / row_norm)
+            usual = np.sqrt(rows.squares + rows.residuals**2)
+            of_labels = np.minimum(1.0, USUAL_LABELS * usual / self._bounds[1])
         noise = plan["second moment"].mechanism.noise_std(moment.sensitivity(neighbours)) / math.sqrt(2)
         later = plan["gradient"].mechanism.noise_std(self.gradient(1.0, row_norm).sensitivity(neighbours))
-        steps = noise / moment.label_scale * scale, later * RESIDUALS * rows.residuals * scale
+        steps = noise / moment.label_scale * scale * of_labels, later * RESIDUALS * rows.residuals * scale
         return least_squares(
             rows.with_constant(self.constant(row_norm)), self.problem.n_rows, steps, noise * scale**2, ERROR_OF_MOMENT
         )
+
+    def _counts_tell(self, plan: Plan) -> bool:
+        noise = plan["labels"].mechanism.noise_std(self._labels.sensitivity(self.problem.neighbours))
+        return tell(noise, self.problem.n_rows)
 
     @property
     def label_size(self) -> float:

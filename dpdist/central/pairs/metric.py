@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from dpdist.central.pairs.metric_gradient import MetricGradient, MetricStatement, metric_root
 from dpdist.data import ArraySpec
 from dpdist.engine.shards import Prepare
-from dpdist.errors import DataError, MissingBound
+from dpdist.errors import DataError
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
-from dpdist.estimators.parameters import check_bound, need_bound
+from dpdist.estimators.parameters import check_bound, check_classes, need_bound
 from dpdist.estimators.row_maps import ClassCodes, features
 from dpdist.kernels.clip import clip_l2
 from dpdist.method import Method, Public, Vector, by_name
@@ -84,12 +84,11 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator
         need_bound("row_norm", self.row_norm)
         if self.radius is not None:
             check_bound("radius", self.radius)
-        labels = [] if isinstance(self.classes, str | None) or not np.iterable(self.classes) else list(self.classes)
-        if len(labels) < 2 or not all(isinstance(k, Hashable) for k in labels) or len(set(labels)) < len(labels):
-            raise MissingBound(
-                "classes must be a public list of at least two different labels, for example classes=[0, 1] (reading "
-                f"it off the data would tell whether a rare label is there), got {self.classes!r}"
-            )
+        check_classes(
+            self.classes,
+            "classes must be a public list of at least two different labels, for example classes=[0, 1] (reading it "
+            "off the data would tell whether a rare label is there)",
+        )
 
     def _prepare(self, arrays: Mapping[str, ArraySpec]) -> Mapping[str, Prepare]:
         assert self.classes is not None
@@ -119,9 +118,11 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator
     def score_pairs(self, pairs: Any) -> Vector:
         """Distances ``sqrt((x - x')' W (x - x'))`` of pairs, an array of shape (n, 2, n_features)."""
         check_is_fitted(self, "metric_")
-        pairs = np.asarray(pairs, dtype=np.float64)
-        if pairs.ndim != 3 or pairs.shape[1:] != (2, self.n_features_in_):
-            raise DataError(f"pairs must have shape (n, 2, {self.n_features_in_}), got {pairs.shape}")
+        pairs = np.asarray(pairs)
+        if pairs.dtype.kind not in "biuf" or pairs.ndim != 3 or pairs.shape[1:] != (2, self.n_features_in_):
+            got = f"{pairs.dtype.name} of shape {pairs.shape}"
+            raise DataError(f"pairs must be numbers of shape (n, 2, {self.n_features_in_}), got {got}")
+        pairs = check_array(pairs, dtype=np.float64, allow_nd=True, ensure_min_samples=0, input_name="pairs")
         distances: Vector = np.linalg.norm(self._mapped(pairs[:, 0]) - self._mapped(pairs[:, 1]), axis=1)
         return distances
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -22,8 +22,9 @@ from dpdist.errors import BudgetError, DataError, MissingBound
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.estimator import Estimator
+from dpdist.estimators.inputs import label_array
 from dpdist.estimators.outlook import somebody_asks
-from dpdist.estimators.parameters import check_between, check_bound, check_count, need_bound
+from dpdist.estimators.parameters import check_between, check_bound, check_classes, check_count, need_bound
 from dpdist.estimators.row_maps import AboveThreshold, ClassCodes, features
 from dpdist.kernels.clip import clip_l2
 from dpdist.method import Method, Public, Vector, by_name
@@ -137,11 +138,7 @@ class PairwiseRanker(Estimator):
         if self.threshold is not None:
             check_between("threshold", self.threshold, -np.inf)
             return
-        labels = [] if isinstance(self.classes, str) or not np.iterable(self.classes) else list(self.classes)
-        if len(labels) != 2 or not all(isinstance(k, Hashable) for k in labels) or labels[0] == labels[1]:
-            raise MissingBound(
-                f"classes must be two different labels, the negative and the positive one, got {self.classes!r}"
-            )
+        check_classes(self.classes, "classes must be two different labels, the negative and the positive one", most=2)
 
     @available_if(_is_stream)
     def partial_fit(self, X: Any, y: Any = None, *, first: int) -> Self:
@@ -250,9 +247,11 @@ class PairwiseRanker(Estimator):
 
     def score(self, X: Any, y: Any) -> float:
         """The AUC: the part of pairs that is ranked the right way, equal scores half. Not private."""
-        labels = np.asarray(y)
-        codes = self._labels_of(labels.dtype.name if labels.dtype.kind not in "USO" else "str")(labels)
+        labels = label_array(y, self.classes)
+        codes = self._labels_of(labels.dtype.name if labels.dtype.kind in "biuf" else "str")(labels)
         scores, positive, negative = self.decision_function(X), codes == 1, codes == -1
+        if len(scores) != len(codes):
+            raise DataError(f"score(X, y) needs one label per row, got {len(codes)} labels and {len(scores)} rows")
         if not (positive.any() and negative.any()):
             raise BudgetError("the AUC needs rows of both classes")
         from scipy.stats import rankdata  # which takes longer to import than all else here

@@ -74,7 +74,14 @@ class PairDescents(RankingMethod):
         if self.ridge is not None:
             return self.ridge
         least = self.least_error_ridge(variance)
-        return max(least, smallest_ridge(n_rows, self._smoothness)) if self.schedule == "paper" else least
+        if self.schedule != "paper":
+            return least
+        enough = smallest_ridge(n_rows, self._smoothness)
+        if math.isinf(enough):
+            raise BudgetError(
+                f"{n_rows} rows are too few for the published schedule, whatever the ridge is: take schedule='contract'"
+            )
+        return max(least, enough)
 
     @property
     def _smoothness(self) -> float:

@@ -4,20 +4,23 @@ Three things are released. How large the entries of each column are, counted in 
 with a constant feature, every column divided by its size; and, in each round, the gradient over all pairs of the rows
 in the frame that the two make, centred and turned to their principal axes, where each has about unit variance:
 
-    w <- v - (g(v) + noise) / 2,    v = w + .8 (w - w before),    |w| at most 10 / R',    coef = frame' w
+    w <- v - (g(v) + noise) / (2 c^2),    v = w + .8 (w - w before),    |w| at most 10 / R',    coef = frame' w
 
-R' the norm to which rows are clipped in the frame: a frame of d axes has rows of mean square norm d at most, so that
-``1.2 sqrt(d)`` cuts few. Noise of a gradient is as large in all directions as rows are long. Where it is added to
-columns as they come, as `dpdist.central.pairs.ranking_gradient` does, ``row_norm`` is that of the largest columns, and
-steps that undo their scale and correlation enlarge the noise with the small ones; in the frame it is the same for all.
-Scores differ by a constant that no pair sees.
+c the stretch of the frame, 1 where rows are many, and R' the norm to which rows are clipped in it: their mean square
+norm is d at most, so that ``1.2 sqrt(d)`` cuts few. Noise of a gradient is as large in all directions as rows are long.
+Where it is added to columns as they come, as `dpdist.central.pairs.ranking_gradient` does, ``row_norm`` is that of the
+largest columns, and steps that undo their scale and correlation enlarge the noise with the small ones; in the frame it
+is the same for all. Scores differ by a constant that no pair sees.
 
 An entry is divided by the root of the mean square of its column, or by a third of the size that hardly any exceeds,
 whichever is larger: else a rare 1 among zeros would be all that is left of its row. Axes that the noise of the moment
 hides are as short as they may be; Nesterov's momentum comes far along them, where a difference of two columns that are
-nearly the same is what ranks. The two orders of a pair of two classes have together a Hessian of at most
-``2 D D'``, ``D = x_i - x_j``, whose sum over all pairs is at most n times the second moment of the rows, wherever they
-are centred: a step of 1/2 overshoots for no rows.
+nearly the same is what ranks. Where rows are few, that noise shortens all axes, and rows would be far from R' and below
+the noise of the gradients: the frame is stretched until their mean square norm is d, by the moment that was released.
+
+The two orders of a pair of two classes have together a Hessian of at most ``2 D D'``, ``D = x_i - x_j``, whose sum over
+all pairs is at most n times the second moment of the rows, wherever they are centred, which is ``c^2`` at most: a step
+of ``1 / (2 c^2)`` overshoots for no rows.
 
 Why it is private: rows enter through counts, a second moment and sums over pairs, whose sensitivities are exact
 (`dpdist.queries.framed_sums`); the frame is made of releases.
@@ -133,7 +136,7 @@ class PreconditionedPairs(RankingRounds):
 
     def solution(self, oracle: Oracle) -> Vector:
         sizes = oracle.ask("sizes").reshape(-1, self._sizes.octaves)
-        frame = self._turned(oracle, Frame(self._scales(sizes, oracle.noise_std)))
+        frame, stretch = self._turned(oracle, Frame(self._scales(sizes, oracle.noise_std)))
         assert frame.axes is not None
         back = frame.axes / frame.scales[:, None]
 
@@ -143,7 +146,8 @@ class PreconditionedPairs(RankingRounds):
 
         ball = L2Ball(LARGEST_SCORE / self.query.row_norm)
         prox = lambda v, _: ball.project(v)  # noqa: E731
-        found = drive(prox_gradient(np.zeros(len(back)), prox, STEP, self.rounds, MOMENTUM, TAIL), gradient)
+        step = STEP / stretch**2
+        found = drive(prox_gradient(np.zeros(len(back)), prox, step, self.rounds, MOMENTUM, TAIL), gradient)
         return self._within(back @ found, back)
 
     def _scales(self, counts: Vector, noise: float) -> Vector:
@@ -155,15 +159,17 @@ class PreconditionedPairs(RankingRounds):
         scales: Vector = np.maximum(np.sqrt(squares), largest / RARE)
         return scales
 
-    def _turned(self, oracle: Oracle, scaled: Frame) -> Frame:
-        """The frame of scaled columns, centred and turned to the principal axes."""
+    def _turned(self, oracle: Oracle, scaled: Frame) -> tuple[Frame, float]:
+        """The frame of scaled columns, centred and turned to the principal axes; and by how much it is stretched."""
         query, n, d = self._moment, self.public.n_rows, self.public.n_features
         moment = unpack_symmetric(oracle.ask("second moment", scaled)) / n
         centre = moment[d, :d] / query.intercept
         values, vectors = np.linalg.eigh(moment[:d, :d] - np.outer(centre, centre))
         edge = (2 * math.sqrt(d) + BEYOND) * oracle.noise_std / math.sqrt(2) / n
-        axes = vectors / np.sqrt(np.maximum(values, 0.0) + edge)
-        return replace(scaled, longest=query.row_norm, centre=centre, axes=axes)
+        values = np.maximum(values, 0.0)
+        stretch = math.sqrt(d / max(float((values / (values + edge)).sum()), 1.0))
+        axes = stretch * vectors / np.sqrt(values + edge)
+        return replace(scaled, longest=query.row_norm, centre=centre, axes=axes), stretch
 
     def _within(self, coef: Vector, back: Vector) -> Vector:
         """The nearest coefficients of the stated norm, by how far apart scores are; these where none was stated."""

@@ -39,11 +39,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdist.data import ArraySpec
 from dpdist.engine.shards import Prepare
-from dpdist.errors import BudgetError, DataError, MissingBound, warn_caller
+from dpdist.errors import BudgetError, DataError, warn_caller
 from dpdist.estimators.answer_kinds import Answer
 from dpdist.estimators.choices import Offered, chosen
 from dpdist.estimators.inference import Inferred, feature_names, linear_parameters
-from dpdist.estimators.parameters import check_bound, choice, need_bound
+from dpdist.estimators.parameters import check_bound, check_classes, choice, need_bound
 from dpdist.estimators.row_maps import ClassCodes, features, targets
 from dpdist.local.linear.generalised_linear import MODELS, GeneralisedLinear
 from dpdist.local.linear.glm_direction import Direction
@@ -281,12 +281,11 @@ class TwoClasses(ClassifierMixin, GeneralizedLinearModel):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        labels = [] if isinstance(self.classes, str) or not np.iterable(self.classes) else list(self.classes)
-        if len(labels) != 2 or labels[0] == labels[1]:
-            raise MissingBound(
-                f"classes must be the public list of the two labels that can occur, for example classes=[0, 1]; got "
-                f"{self.classes!r}"
-            )
+        check_classes(
+            self.classes,
+            "classes must be the public list of the two labels that can occur, for example classes=[0, 1]",
+            most=2,
+        )
 
 
 @dataclass(eq=False, repr=False)

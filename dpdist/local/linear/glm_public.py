@@ -152,7 +152,7 @@ class PublicGlm(GlmMethod):
     needs_public: ClassVar[bool] = True
     reads_public: ClassVar[bool] = True
     shortens_squares: ClassVar[bool] = False
-    """Whether the second moments of least squares are those of shortened rows."""
+    """Whether the second moments of least squares are those of shortened rows, whose labels are scaled with them."""
     measures: ClassVar[str] = "expected norm of the noise in the mean of the label times standardised features"
 
     def decide(self, public: Public, statement: GlmProblem) -> Self:
@@ -333,10 +333,10 @@ class PublicGlm(GlmMethod):
 
     @property
     def _weights(self) -> tuple[Floats, Floats | float]:
-        """By how much public rows are shortened, and what their squared predictors weigh in least squares."""
+        """What the label times a row weighs where public rows are shortened, and what squared predictors do."""
         assert self.rows is not None
-        weights = np.minimum(1.0, self.row_norm / np.sqrt(1 + np.square(self.rows).sum(axis=1)))
-        return weights, weights**2 if self.shortens_squares else 1.0
+        lengths = np.minimum(1.0, self.row_norm / np.sqrt(1 + np.square(self.rows).sum(axis=1)))
+        return (lengths**2, lengths**2) if self.shortens_squares else (lengths, 1.0)
 
     @property
     def _unit(self) -> float:

@@ -71,16 +71,27 @@ class OLH(SupportOracle):
         return np.dtype([("seed", "<u8"), ("cell", "<u2")])
 
     def randomise(self, values: NDArray[Any], draws: Draws) -> NDArray[Any]:
-        n, g = len(values), self.n_cells
-        reports = np.empty(n, dtype=self.report)
-        reports["seed"] = seeds = draws.words(n)
-        cells = hash_values(seeds, np.asarray(values, dtype=np.int64), g)
-        reports["cell"] = respond(cells, draws.words(n), g, krr_share(g, self.epsilon))
+        reports = np.empty(len(values), dtype=self.report)
+        reports["seed"], reports["cell"] = self._draw(values, draws)
         return reports
 
-    def accumulate(self, reports: NDArray[Any]) -> NDArray[np.int64]:
+    def _draw(self, values: NDArray[Any], draws: Draws) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """Seeds and cells."""
+        n, g = len(values), self.n_cells
+        seeds = draws.words(n)
+        cells = hash_values(seeds, np.asarray(values, dtype=np.int64), g)
+        return seeds, respond(cells, draws.words(n), g, krr_share(g, self.epsilon))
+
+    def summarise(self, values: NDArray[Any], draws: Draws) -> NDArray[np.int64]:
+        self._check_few()
+        return support(*self._draw(values, draws), self.n_cells, self.size)
+
+    def _check_few(self) -> None:
         if self.size > SMALL:
             raise BudgetError(f"{self.size} categories cannot be looked at one by one: name candidates (OLH.support)")
+
+    def accumulate(self, reports: NDArray[Any]) -> NDArray[np.int64]:
+        self._check_few()
         return support(np.ascontiguousarray(reports["seed"]), reports["cell"], self.n_cells, self.size)
 
     def support(self, reports: NDArray[Any], candidates: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -17,8 +17,8 @@ from dpdist.errors import BudgetError
 from dpdist.kernels.packed import packed_scale, packed_size
 from dpdist.local.randomisers.scalars import LAPLACE_TAIL
 from dpdist.local.survey.protocol import Domain, Randomiser
-from dpdist.privacy.randomness.discrete import discrete_laplace
 from dpdist.privacy.randomness.draws import Draws
+from dpdist.privacy.randomness.inversion import laplace_by_inversion
 
 Floats = NDArray[np.float64]
 
@@ -108,7 +108,7 @@ class LaplaceProducts(Randomiser):
 
     def randomise(self, values: NDArray[Any], draws: Draws) -> NDArray[np.int64]:
         triangle = np.clip(np.nan_to_num(values / packed_scale(self.n_features)), -1.0, 1.0)
-        noise = discrete_laplace(self.noise_scale, values.size, draws).reshape(values.shape)
+        noise = laplace_by_inversion(self.noise_scale, values.size, draws).reshape(values.shape)
         steps = np.rint(triangle * self.steps).astype(np.int64)
         return np.clip(steps + noise, -self.units, self.units).astype(np.int64)
 

@@ -34,8 +34,8 @@ from dpdist.local.randomisers.scalar_sums import sum_of_reports
 from dpdist.local.survey.protocol import Domain, Randomiser
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.accounting.cost import Cost
-from dpdist.privacy.randomness.discrete import discrete_laplace
 from dpdist.privacy.randomness.draws import Draws
+from dpdist.privacy.randomness.inversion import laplace_by_inversion
 
 _ONE = 2.0**53
 HYBRID_FROM = 0.61
@@ -246,9 +246,17 @@ class LaplaceScalar(_Scalar):
         return 1.0 / self.steps
 
     def randomise(self, values: NDArray[Any], draws: Draws) -> NDArray[np.int32]:
-        steps = np.clip(np.nan_to_num(np.rint(values[:, 0] * self.steps)), -self.steps, self.steps).astype(np.int64)
-        noise = discrete_laplace(self.noise_scale, len(steps), draws)
+        steps = _whole_steps(values[:, 0], self.steps)
+        noise = laplace_by_inversion(self.noise_scale, len(steps), draws)
         return np.clip(steps + noise, -self.units, self.units).astype(np.int32)
+
+
+def _whole_steps(values: NDArray[np.float64], steps: int) -> NDArray[np.int64]:
+    """Numbers in [-1, 1] on their grid; what is none counts as 0."""
+    rounded = np.rint(values * steps)
+    np.clip(rounded, -steps, steps, out=rounded)
+    rounded[np.isnan(rounded)] = 0.0
+    return rounded.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -309,8 +317,8 @@ class LaplaceBox(Randomiser):
         return 2 * self.units / self.steps
 
     def randomise(self, values: NDArray[Any], draws: Draws) -> NDArray[np.int64]:
-        steps = np.clip(np.nan_to_num(np.rint(values * self.steps)), -self.steps, self.steps).astype(np.int64)
-        noise = discrete_laplace(self.noise_scale, values.shape, draws)
+        steps = _whole_steps(values, self.steps)
+        noise = laplace_by_inversion(self.noise_scale, values.shape, draws)
         return np.asarray(np.clip(steps + noise, -self.units, self.units).astype(np.int64))
 
     def accumulate(self, reports: NDArray[Any]) -> NDArray[np.int64]:

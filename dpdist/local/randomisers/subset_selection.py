@@ -68,12 +68,9 @@ class SubsetSelection(SupportOracle):
     def randomise(self, values: NDArray[Any], draws: Draws) -> NDArray[np.uint8]:
         w = self.weight
         threshold = np.uint64(_inside(self.size, w, self.epsilon))
-        known = values >= 0
-        inside = known & (draws.words(len(values)) >> np.uint64(11) < threshold)
-        packed = random_subsets(draws.words, self.size, w - inside.astype(np.int64), np.asarray(values, dtype=np.int64))
-        own = np.nonzero(inside)[0]
-        packed[own, values[own] >> 3] |= (1 << (values[own] & 7)).astype(np.uint8)
-        return packed
+        values = np.asarray(values, dtype=np.int64)
+        inside = (values >= 0) & (draws.words(len(values)) >> np.uint64(11) < threshold)
+        return random_subsets(draws.words, self.size, w - inside, values, inside)
 
     def accumulate(self, reports: NDArray[Any]) -> NDArray[np.int64]:
         return count_packed(reports, self.size)

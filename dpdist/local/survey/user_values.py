@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from dpdist.data import Dataset
 from dpdist.engine.checks import check_one_report
 from dpdist.errors import DataError
-from dpdist.estimators.inputs import dask_labels, declared_labels, of_one_kind, opened
+from dpdist.estimators.inputs import dask_labels, declared_labels, opened
+from dpdist.estimators.parameters import of_one_kind
 
 
 def as_given(rows: NDArray[Any]) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from dpdist.errors import BudgetError
 from dpdist.privacy.accounting import closed_forms as accounting
 from dpdist.privacy.accounting import composition
 from dpdist.privacy.accounting.plan import Item, Plan
+from dpdist.privacy.accounting.profiles import ROUGH
 from dpdist.privacy.accounting.releases import FixedSize, Poisson
 from dpdist.privacy.budget import Budget, Neighbours
 from dpdist.privacy.mechanisms.reported import reported_budget
@@ -19,6 +20,7 @@ from dpdist.privacy.protected_units import ALL_DATA, Protected
 
 # How far below the budget epsilon may stay, relative to it; a PLD takes some 0.1 s a call.
 _TOLERANCE = {"pld": 2e-5}
+_ROUGH_TOLERANCE = 1e-3
 _DEFAULT_TOLERANCE = 1e-9
 
 
@@ -145,11 +147,11 @@ def calibrate(
     The guarantee holds for adaptive releases: parameters of a query may depend on earlier releases, the strengths,
     counts, rates and folds may not.
     """
-    return replace(_calibrated(tuple(items), budget, neighbours), protects=protects)
+    return replace(_calibrated(tuple(items), budget, neighbours, ROUGH.get()), protects=protects)
 
 
 @lru_cache(maxsize=128)  # a privacy-loss plan takes a good part of a second, and fits are often repeated
-def _calibrated(items: tuple[Item, ...], budget: Budget, neighbours: Neighbours) -> Plan:
+def _calibrated(items: tuple[Item, ...], budget: Budget, neighbours: Neighbours, rough: bool) -> Plan:
     twice = sorted(name for name, count in Counter(item.name for item in items).items() if count > 1)
     if twice:
         raise BudgetError(f"item names must be unique in a plan; used more than once: {twice}")
@@ -185,7 +187,7 @@ def _calibrated(items: tuple[Item, ...], budget: Budget, neighbours: Neighbours)
             # a sampled Gaussian costs about q^2 T (e^(mu_1^2) - 1) of mu^2 (Bu, Dong, Long and Su 2020)
             parts = [math.sqrt(s / i.count) / i.rate for s, i in zip(_shares(items), items, strict=True) if i.sampling]
             start = min([mu, *(math.sqrt(math.log1p((mu * p) ** 2)) / p for p in parts)])
-            tolerance = _TOLERANCE.get(name, _DEFAULT_TOLERANCE)
+            tolerance = _ROUGH_TOLERANCE if rough else _TOLERANCE.get(name, _DEFAULT_TOLERANCE)
             m = _largest(partial(epsilon_at, accountant=name), epsilon, start, tolerance)
         if m > best * 1.001:
             best, accountant = m, name

@@ -65,7 +65,10 @@ def test_noise_follows_from_public_numbers():
     assert small.centred and small.bound == pytest.approx(1.5)
     assert small.sensitivity(Neighbours.REPLACE_ONE) == pytest.approx(3.0)
     assert LossTable(Biweight(1.0), 1.0, 0.1, 10).bound == pytest.approx(0.02862, rel=1e-3)
-    assert not LossTable(Biweight(1.0), 1.0, 10.0, 10).centred
+    wide = LossTable(Biweight(1.0), 1.0, 10.0, 10)
+    assert not wide.centred and wide.bound == pytest.approx(1 / 12)
+    assert wide.sensitivity(Neighbours.REPLACE_ONE) == pytest.approx(1 / 6)
+    assert wide.sensitivity(Neighbours.ADD_OR_REMOVE_ONE) == pytest.approx(1 / 12)
 
 
 def test_usual_nets():
@@ -132,7 +135,7 @@ def test_a_table_is_fast():
     points, taken = ball_net(2, 1.0, 7845), []
     for _ in range(5):
         start = time.perf_counter()
-        loss_table(X, y, points, Biweight(0.5), row_norm=1.0, low=0.0, high=0.05, grid=2.0**-36)
+        loss_table(X, y, points, Biweight(0.5), row_norm=1.0, bound=0.025, grid=2.0**-36)
         taken.append(time.perf_counter() - start)
     assert min(taken) < 0.2
 
@@ -142,7 +145,7 @@ def test_one_row_is_no_danger_at_any_point():
     query, points = LossTable(Sigmoid(), 1.0, 1.0, 5), ball_net(1, 1.0, 5)
     tables = [
         loss_table(np.array([[x]]), np.array([y]), points, Sigmoid(), row_norm=1.0,
-                   low=-query.bound if query.centred else 0.0, high=query.bound, grid=query.grid, centred=query.centred)
+                   bound=query.bound, grid=query.grid, centred=query.centred)
         for x, y in itertools.product((1e300, -1e300, 0.3, np.nan), (1.0, -1.0, 7.0))
     ]  # fmt: skip
     reach = max(int(np.abs(a - b).max()) for a, b in itertools.product(tables, tables)) * query.grid

@@ -117,7 +117,7 @@ def test_least_squares_of_rows_that_are_far_shorter_than_their_bound_lose_little
     left = []
     for scale in (1.0, 0.2):
         fits = [LinearRegression(epsilon=0.5, random_state=s, **REALS).fit(scale * X, y) for s in range(4)]
-        assert [release.name for release in fits[0].releases_] == ["row norms", "second moment", "gradient"]
+        assert [release.name for release in fits[0].releases_] == ["row norms", "labels", "second moment", "gradient"]
         left.append(np.mean([np.var(y - fit.predict(scale * X)) for fit in fits]))
     assert left[1] < 1.1 * left[0] < 0.8 * np.var(y)
 
@@ -193,7 +193,7 @@ class Replay:
 
     def __init__(self, model):
         self.answers, self.asked, self.noise_std = iter(model.releases_), [], 0.0
-        self.found = {}
+        self.found, self.plan = {}, model.plan_
 
     def once(self, name, find):
         if name not in self.found:
@@ -219,7 +219,7 @@ def test_the_answer_is_a_function_of_releases_and_public_numbers(kind, epsilon):
     options = SIGNS if kind is LogisticRegression else REALS
     model = kind(epsilon=epsilon, random_state=3, **options).fit(X, y)
     method = model._method_for(*X.shape)
-    replayed = method.solve(Replay(SimpleNamespace(releases_=model.releases_)))
+    replayed = method.solve(Replay(model))
     w = replayed["solutions"][0]
     assert np.array_equal(np.ravel(model.coef_), w[:-1])
     assert kind is not LogisticRegression or not np.any(model.history_[0])  # and no point is changed afterwards

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import sklearn.linear_model
 from scipy.special import expit
+from sklearn.base import clone
 
 from dpdist import LinearRegression, LinearSVC, LogisticRegression, Minimizer
 from dpdist.central import AcceleratedGradient, ClipLabel, ClipNorm, GradientDescent
 from dpdist.central.linear.automatic import MOST_PASSES, compared
 from dpdist.central.linear.normal_rows import Rows, descent, perturbed, response
 from dpdist.central.linear.prediction import rows_before_a_fit
-from dpdist.constraints import L2Ball
+from dpdist.constraints import L1Ball, L2Ball
 from dpdist.data import Units
 from dpdist.losses import Logistic, SmoothedHinge, Squared
 
@@ -148,6 +149,34 @@ def test_hopeless_fits_warn_before_anything_is_charged():
     more = model.outlook(look.n_needed, 30)
     assert not enough.warnings and not more.warnings
     assert np.median([more.predicted_error, enough.predicted_error]) < look.predicted_error
+
+
+HOPELESS = {
+    "one minimiser": LogisticRegression(**SIGNS, solver="output", alpha=1e-2, epsilon=0.1),
+    "a set": LogisticRegression(**SIGNS, constraint=L2Ball(5.0), epsilon=0.1),
+    "vertices": LogisticRegression(classes=[-1, 1], feature_bound=1.0, constraint=L1Ball(5.0), epsilon=0.1, delta=1e-6),
+    "vertices, real labels": LinearRegression(
+        feature_bound=1.0, residual_bound=1.0, constraint=L1Ball(5.0), epsilon=0.1, delta=1e-6
+    ),
+    "robust": LinearRegression(loss="huber", row_norm=1.0, epsilon=0.02, delta=1e-6),
+    "robust, any size": LinearRegression(second_moment=2.0, epsilon=0.02, delta=1e-6),
+    "trimmed": LinearRegression(second_moment=1.0, gradient="trim", epsilon=0.1, delta=1e-6),
+}
+
+
+@pytest.mark.parametrize("kind", HOPELESS)
+def test_what_the_outlook_warns_of_is_said_before_the_charge_by_every_solver(kind):
+    """Those without a range as well; the same for other rows of that size, and nothing where rows are enough."""
+    model, rng, said = clone(HOPELESS[kind]).set_params(random_state=0), np.random.default_rng(1), []
+    foretold = model.outlook(100, 30).warnings
+    assert "ignoring the data: take n_rows >= " in foretold[0]
+    for scale in (0.1, 1.0):
+        X = scale * rng.normal(size=(100, 30))
+        with pytest.warns(UserWarning, match="ignoring the data: take n_rows") as caught:
+            model.fit(X, np.sign(X[:, 0]))
+        said.append([str(each.message) for each in caught if "ignoring" in str(each.message)])
+    assert said[0] == said[1] == [text for text in foretold if "ignoring" in text]
+    assert not model.outlook(10_000_000, 30).warnings
 
 
 def test_a_fit_that_another_solver_would_beat_says_which():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -190,7 +189,7 @@ def test_the_answer_is_a_function_of_releases_and_public_numbers():
     X, y, _, bound = table("counts", n=4_000)
     model = LinearRegression(**OPTIONS, feature_bound=bound, residual_bound=3.0, random_state=3).fit(X, y)
     assert (model.solver_, model.gradient_, model.n_iter_) == ("iht", "scale-rows", 2)
-    replayed = model._method_for(*X.shape).solve(Replay(SimpleNamespace(releases_=model.releases_)))
+    replayed = model._method_for(*X.shape).solve(Replay(model))
     assert np.array_equal(model.coef_, replayed["solutions"][0][:-1])
     assert model.expected_error_ == replayed["expected_error"] > 0
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dpdist import Dataset, Ledger, LinearRegression, Minimizer
 from dpdist.central import RobustNewton, ScaleRows
-from dpdist.central.linear.robust_newton import scale_of_rows
 from dpdist.constraints import ElasticNet, L2Ball
 from dpdist.data import Units
 from dpdist.errors import BudgetError, MissingBound
@@ -91,6 +89,25 @@ def test_nothing_that_is_counted_leaves_what_was_stated():
     assert max(errors) < 5, errors
 
 
+def test_a_threshold_far_beyond_the_residuals_costs_little():
+    """Huber's of 60, or a bound of 60, where residuals are a fortieth: noise as of 60 would be 1600 times as much."""
+    data = table("blocks")
+    usual = error(*data)
+    for options in ({"loss": Huber(60.0)}, {"loss": "squared", "residual_bound": 60.0}):
+        assert error(*data, **options) < 20 * usual
+
+
+@pytest.mark.parametrize("loss", ["squared", Huber(20.0)])
+def test_with_more_rows_residuals_are_cut_where_it_was_stated(loss):
+    """Of skewed errors the mean is found: with residuals cut at two medians it is .25 off, however many rows."""
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-1, 1, size=(100_000, 3))
+    y = X @ [1.0, -1.0, 0.5] + rng.exponential(size=len(X)) - 1
+    bounds = {"residual_bound": 20.0, "row_norm": 2.0, "delta": 1e-6, "random_state": 0, "gradient": ScaleRows()}
+    model = LinearRegression(loss=loss, epsilon=10.0, **bounds).fit(X, y)
+    assert abs(model.intercept_) < 0.03 and model.coef_ == pytest.approx([1.0, -1.0, 0.5], abs=0.03)
+
+
 def test_residuals_are_counted_by_their_size():
     rng = np.random.default_rng(3)
     X, y, w = rng.normal(size=(500, 3)), rng.standard_cauchy(500), np.array([1.0, -2.0, 0.5, 3.0])
@@ -115,6 +132,18 @@ def test_it_is_not_worse_than_a_prediction_of_zero_unless_nothing_can_be_told(la
         data, guess = table(law, n, d), 0.7 * (threshold / 1.345) ** 2
         errors = [error(*data, epsilon, s, loss=Huber(threshold), second_moment=guess) for s in range(5)]
         assert np.mean(errors) < (2.0 if n == 500 else 1.01), errors
+
+
+def test_the_range_that_is_foreseen_has_the_error():
+    """In nine of ten laws and budgets, of half the squared error: Huber's loss is that near its optimum."""
+    inside = []
+    for law, epsilon in itertools.product(LAWS, (0.1, 0.3)):
+        data = table(law, 6_000)
+        found = np.mean([error(*data, epsilon, s) for s in range(2)]) * np.mean(data[2] ** 2) / 2
+        look = LinearRegression(**OPTIONS, epsilon=epsilon).outlook(*data[0].shape)
+        assert look.low < look.predicted_error < look.high
+        inside.append(look.low < found < look.high)
+    assert sum(inside) >= 9, inside
 
 
 def test_of_slopes_below_the_noise_little_is_kept():
@@ -205,33 +234,18 @@ def test_a_row_that_is_lost_moves_no_other_into_another_count():
         assert np.linalg.norm(both - one) <= query.sensitivity(Neighbours.ADD_OR_REMOVE_ONE)
 
 
-def test_the_scale_is_where_noise_matters_least():
-    """For rows of one norm it is that norm; the noise of empty counts is not taken for rows."""
-    norms = 10 * 2.0 ** -np.arange(13)
-    for j in range(1, 13):
-        counts = np.zeros(13)
-        counts[j] = 1_000
-        assert 0.5 * norms[j - 1] <= scale_of_rows(counts, 20.0, 10.0, 3.0) <= norms[j - 1]
-        noisy = counts + 19 * np.random.default_rng(j).choice([-1, 1], 13)
-        assert 0.5 * norms[j - 1] <= scale_of_rows(noisy, 20.0, 10.0, 3.0) <= norms[j - 1]
-    assert scale_of_rows(np.array([1_000.0, 0, 0]), 1.0, 10.0, 3.0) == 10.0
-    assert scale_of_rows(np.zeros(13), 20.0, 10.0, 3.0) == 3.0
-    # a few long rows do not make it long, half of them do
-    assert scale_of_rows(np.array([10.0, 0, 0, 0, 1_000]), 1.0, 16.0, 3.0) < 2.0
-    assert scale_of_rows(np.array([500.0, 0, 0, 0, 500]), 1.0, 16.0, 3.0) == 16.0
-
-
 def test_matrices_are_measured_as_matrices_and_shares_add_up():
     model = LinearRegression(**OPTIONS, epsilon=1.0)
     method = model._method_for(50_000, 6)
     norms, moment, residuals, gradient = lines = method.lines()
     assert moment.mechanism.norm == FROBENIUS and sum(line.share for line in lines) == pytest.approx(1.0)
-    assert (norms.count, residuals.count, gradient.count) == (1, 1, 8)
+    assert (norms.count, residuals.count, gradient.count) == (1, 3, 7)
+    assert sum(line.count for line in lines) == 12 and model._method_for(5_000, 6).rounds == 8
     assert model.sensitivities(50_000, 6)["row norms"] == pytest.approx(math.sqrt(2))
     fitted = LinearRegression(**OPTIONS, epsilon=1.0, random_state=0).fit(*table("blocks", 2_000)[:2])
     released = {release.name: release for release in fitted.releases_}
     square = released["second moment"].sensitivity / math.sqrt(2)
-    assert released["gradient"].sensitivity == pytest.approx(2 * 1.345 * math.sqrt(square))
+    assert released["gradient"].sensitivity <= 2 * 1.345 * math.sqrt(square)
 
 
 def test_many_rounds_leave_gradients_the_most_of_the_budget():
@@ -247,7 +261,7 @@ def test_the_answer_is_a_function_of_releases_and_public_numbers():
     X, y, _ = table("counts", 5_000)
     model = LinearRegression(**OPTIONS, epsilon=1.0, random_state=3).fit(X, y)
     assert (model.solver_, model.gradient_, model.n_iter_) == ("robust-newton", "scale-rows", 8)
-    replayed = model._method_for(*X.shape).solve(Replay(SimpleNamespace(releases_=model.releases_)))
+    replayed = model._method_for(*X.shape).solve(Replay(model))
     w = replayed["solutions"][0]
     assert np.array_equal(model.coef_, w[:-1]) and model.expected_error_ == replayed["expected_error"]
 
@@ -261,14 +275,14 @@ def test_a_run_that_ends_after_the_norms_goes_on_as_it_was(tmp_path):
     def stop() -> None:
         raise KeyboardInterrupt
 
-    for reached in (1, 4):  # after the norms; between two gradients
+    for reached in (1, 6):  # after the norms; between two gradients
         with pytest.raises(KeyboardInterrupt), at_release(reached, stop) as replayed:
             model.fit(named)
     before = on_file(tmp_path / "ledger.sqlite")
-    assert len(before) == 4
+    assert len(before) == 6
     with at_release(99, stop) as replayed:
         model.fit(named)
-    assert replayed == [True] * 4 + [False] * 7 and before.items() <= on_file(tmp_path / "ledger.sqlite").items()
+    assert replayed == [True] * 6 + [False] * 7 and before.items() <= on_file(tmp_path / "ledger.sqlite").items()
     assert ledger.spent("survey").epsilon == pytest.approx(1.0)
 
 
@@ -342,7 +356,6 @@ def test_what_it_cannot_do_is_refused_before_a_row_is_read(more, exception, says
 
 
 def test_predictions_are_near_what_happens():
-    """For rows that are equally long in all directions, as the prediction takes them."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(50_000, 10))
     f = X @ rng.normal(size=10) / 2 + 0.3
@@ -353,5 +366,5 @@ def test_predictions_are_near_what_happens():
         fit = model.set_params(random_state=seed).fit(X, y)
         measured.append(np.mean((fit.predict(X) - f) ** 2) / 2)
         stated.append(fit.expected_error_)
-    predicted = model.outlook(*X.shape).predicted_error
-    assert 1 / 3 < predicted / np.mean(measured) < 3 and 1 / 3 < np.mean(stated) / np.mean(measured) < 3
+    look = model.outlook(*X.shape)
+    assert look.low < np.mean(measured) < look.high and 1 / 3 < np.mean(stated) / np.mean(measured) < 3

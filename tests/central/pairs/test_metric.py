@@ -61,8 +61,11 @@ def test_a_metric_is_positive_semidefinite_and_distances_are_its_own(fitted):
     pairs = GENERATED.dataset.read(0, 20)["X"].reshape(10, 2, 10)
     apart = pairs[:, 0] - pairs[:, 1]
     assert np.allclose(fitted.score_pairs(pairs) ** 2, np.einsum("ni,ij,nj->n", apart, W, apart))
-    with pytest.raises(DpdistError, match="pairs must have shape"):
-        fitted.score_pairs(pairs[:, 0])
+    for wrong in (pairs[:, 0], "pairs", pairs.astype(str)):
+        with pytest.raises(DpdistError, match="pairs must be numbers of shape"):
+            fitted.score_pairs(wrong)
+    with pytest.raises(ValueError, match="contains NaN"):  # not a distance of 0
+        fitted.score_pairs(np.full((1, 2, 10), np.nan))
 
 
 def test_results_do_not_depend_on_partitions():

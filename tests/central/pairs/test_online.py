@@ -73,6 +73,8 @@ def test_a_penalty_is_chosen_for_the_path_of_a_buffer():
     [
         (PairOnline(), 20_001, "20001 rows are more than 20000: use solver='stream'"),
         (PairOnline(schedule="paper", ridge=1e-3), 1000, "take ridge="),
+        (PairOnline(schedule="paper"), 20, "too few for the published schedule"),
+        (PairChains(schedule="paper"), 20, "too few for the published schedule"),
         (PairOnline(), 1, "1 row makes no pair"),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 from dpdist import Dataset, PairwiseRanker
 from dpdist.central import PairOutput
 from dpdist.errors import DpdistError
+from dpdist.kernels.score_moments import mean_pair_gradient, score_moments
 from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.audit.two_point import audit_two_point
 from dpdist.privacy.budget import Neighbours
@@ -41,6 +42,20 @@ def test_the_minimiser_is_found_to_its_tolerance():
     gradient = -4 / (n * (n - 1)) * (k.sum(axis=1) @ Z[P] - k.sum(axis=0) @ Z[M]) + 0.2 * w
     assert np.linalg.norm(gradient) <= query.curvature * query.tolerance < 1e-4
     assert np.linalg.norm(w) <= query.farthest
+
+
+def test_rows_at_two_ends_attain_the_curvature_and_the_pull_that_the_solver_counts_on():
+    n, ridge = 40, 0.1
+    X, y = np.repeat([[1.0], [-1.0]], n // 2, axis=0), np.repeat([1.0, -1.0], n // 2)
+    query = PairMinimum(1.0, n, 1, ridge, 40)
+
+    def gradient(w):
+        return mean_pair_gradient(*score_moments(X, y, np.array([w]), 1.0), np.array([w]), 1.0, n)[0]
+
+    slope = (gradient(1e-3) - gradient(-1e-3)) / 2e-3
+    assert 0.999 * (query.curvature - ridge) < slope <= query.curvature - ridge
+    pull = max(-gradient(w) * w for w in np.linspace(0.1, 1.0, 200))
+    assert 0.999 * ridge * query.farthest**2 < pull <= ridge * query.farthest**2
 
 
 def test_a_ranking_is_as_good_as_without_privacy(fitted):

@@ -20,7 +20,7 @@ from dpdist.privacy.audit.two_point import audit_two_point
 from dpdist.privacy.budget import Neighbours
 from dpdist.privacy.mechanisms.additive import Gaussian
 from dpdist.privacy.randomness.bits import StreamBits
-from dpdist.queries.pair_sums import StreamPairSum
+from dpdist.queries.pair_sums import PairSum, StreamPairSum
 from tests.central.pairs.test_ranking import BOUNDS, GENERATED, ROWS, X, Y, best, risk
 
 PREPARE = {"X": features, "y": targets}
@@ -177,3 +177,26 @@ def test_an_audit_passes_and_catches_a_stream_that_charges_every_row_once(monkey
     claimed = gdp_mu(EPSILON, DELTA)
     assert 0.6 * claimed < found(claimed / math.sqrt(PATH.paid)) <= claimed
     assert found(claimed) > claimed, "as if 1 were paid, and not 2"
+
+
+def test_gradients_are_those_of_the_mean_loss_over_all_pairs_that_are_compared():
+    """By differences of the loss: of all ordered pairs, and of the new rows of a step with those of its past."""
+    rng = np.random.default_rng(3)
+    rows, signs, w = rng.normal(size=(20, 2)) / 3, rng.choice([-1.0, 1.0], 20), np.array([0.7, -1.3])
+
+    def loss(w, new, past):
+        margins = (signs[new, None] - signs[past]) * ((rows @ w)[new, None] - (rows @ w)[past])
+        return np.log1p(np.exp(-margins))[signs[new, None] != signs[past]].sum()
+
+    def slope(new, past):
+        return np.array([loss(w + e, new, past) - loss(w - e, new, past) for e in 1e-5 * np.eye(2)]) / 2e-5
+
+    def asked(query):
+        total = query.explore(lambda at: query.summarise({"X": rows, "y": signs}, at, None), w, None, None)
+        return np.array(total, dtype=float) * query.grid
+
+    step, all_rows = StreamPairSum(2.0, 2, StreamPath("fifo", 4, 5, 2), 2), np.arange(20)
+    found = step.mean_gradient(asked(step))
+    assert np.allclose(found, slope(all_rows[15:], all_rows[5:15]) / 50, rtol=5e-3)
+    whole = PairwiseRanker("gradient", **BOUNDS).decided(20, 2).mean_gradient(asked(PairSum(2.0, 20, 2)))
+    assert np.allclose(whole, slope(all_rows, all_rows) / (20 * 19), rtol=5e-3)

@@ -10,6 +10,7 @@ import pytest
 from scipy.special import ndtri
 
 from dpdist import Ledger
+from dpdist.data import ROWS
 from dpdist.errors import BudgetError, DataError, MissingBound, NoIntervals
 from dpdist.local import GeneralizedLinearModel, LinearRegression, LinearSVC, LogisticRegression
 from dpdist.local.linear.generalised_linear import MODELS
@@ -40,6 +41,25 @@ def test_the_scale_of_least_squares_is_found_for_normal_predictors(name, scale, 
     ols = float(np.mean(loss.mean_slope(predictors))) * scale
     c, a, found = root_scale(loss.mean, ols * u, float(np.mean(loss.mean(predictors))), ols**2)
     assert found and abs(c * ols - scale) < 0.02 and abs(a - level) < 0.02
+
+
+@pytest.mark.parametrize("method", [StatisticsGlm(), PublicCovarianceGlm()])
+def test_rows_that_are_shortened_bend_the_coefficients_hardly(method):
+    """Of reports without noise, of labels that are their means, the public rows being those of the users.
+
+    Labels are shortened with rows where second moments are, and are not where these are public: a scale of statistics
+    by weights of the rows alone was 2.4 % short, and so were the coefficients, whatever the users and epsilon.
+    """
+    own, w = np.random.default_rng(4), np.array([1.0, -0.5])
+    X = np.clip(own.normal(size=(40_000, 2)), -3, 3)
+    model = LogisticRegression(classes=[0, 1], method=method, epsilon=8.0)
+    model.n_features_in_ = 2
+    made = model._method(len(X), 2, ROWS, public_X=X)
+    records = {"X": made.features(X), "y": MODELS["logistic"].mean(X @ w + 0.3)}
+    estimate = made.statistic().restore(made.statistic().values(records).mean(axis=0))
+    coef, intercept, _, found = made._coefficients(estimate)
+    assert found
+    np.testing.assert_allclose([*coef, intercept], [*w, 0.3], rtol=0.01, atol=0.005)
 
 
 @pytest.mark.parametrize("name", ["logistic", "poisson"])

@@ -46,6 +46,33 @@ def test_a_net_whose_noise_lacks_the_factor_of_the_radius_leaks():
     assert largest_ratio(query.loss.lipschitz(1.0)) > 2 * EPSILON
 
 
+def ratio_of_a_row(sensitivity: float, relation: Neighbours) -> float:
+    """The largest logarithm of a ratio of two laws of a choice, where one row of 60 is replaced, or is there or not."""
+    points = ball_net(1, 40.0, 5)
+    query, net = LossTable(Sigmoid(), 1.0, 40.0, 5), Net(points, np.zeros(5))
+
+    def law(rows: list[float]) -> np.ndarray:
+        block = {"X": np.array(rows)[:, None], "y": np.ones(len(rows))}
+        scores = query.explore(lambda s: query.summarise(block, s, None), net, None, None) * query.grid
+        return log_softmax(EPSILON * scores / (2 * sensitivity))
+
+    others = [1.0] * 59
+    laws = [law([*others, x]) for x in (-1.0, 0.0, 1.0, np.nan)]
+    if relation is Neighbours.ADD_OR_REMOVE_ONE:
+        return max(float(np.abs(one - law(others)).max()) for one in laws)
+    return max(float(np.abs(one - other).max()) for one, other in itertools.product(laws, laws))
+
+
+@pytest.mark.parametrize("relation", list(Neighbours))
+def test_a_choice_by_values_less_half_their_bound_is_as_private_as_claimed_and_no_more(relation):
+    """Adding or removing a row moves all scores in one direction: half of the noise of replacing one, and not less."""
+    query = LossTable(Sigmoid(), 1.0, 40.0, 5)
+    declared = query.sensitivity(relation)
+    assert declared == (1.0 if relation is Neighbours.REPLACE_ONE else 0.5)
+    assert 0.99 * EPSILON < ratio_of_a_row(declared, relation) <= EPSILON * (1 + 1e-9)
+    assert ratio_of_a_row(0.9 * declared, relation) > EPSILON
+
+
 def moved(loss: Loss, label: float) -> float:
     """How far a row that is replaced moves the sum of gradients of a loss, at 0: its label, and the opposite one."""
     query = GradientSum(loss, 1.0, loss.lipschitz(1.0))

@@ -511,6 +511,7 @@ NEAR = Net(np.vstack([np.zeros(D), np.eye(D), -np.eye(D)]), np.zeros(2 * D + 1))
 CASES[LossTable] = [
     Case(LossTable(Sigmoid(), 1.0, 100.0, 4), POINTS),
     Case(LossTable(Sigmoid(), 1.0, 1.0, 2 * D + 1), NEAR),
+    Case(LossTable(Biweight(1.0), 1.0, 100.0, 4), POINTS, REALS, targets),
     Case(LossTable(Biweight(1.0), 2.0, 1.0, 2 * D + 1), NEAR, (0.0, 0.7, -0.6, 1e308, np.nan), targets),
     Case(LossTable(Cauchy(0.5), 2.0, 1.0, 2 * D + 1), NEAR, (0.0, 0.8, -0.9, 1e308, np.inf), targets),
     Case(LossTable(Huber(0.7), 1.0, 3.0, 4), POINTS, REALS, targets),
@@ -666,6 +667,18 @@ def test_no_neighbours_exceed_the_declared_sensitivity(case, dtype):
         or isinstance(case, FromTheExactMinimum | Capped)
         or worst.get(Neighbours.ADD_OR_REMOVE_ONE, worst.get(Neighbours.REPLACE_ONE)) > 0.4
     )
+
+
+@pytest.mark.parametrize("query", CASES, ids=lambda q: q.__name__)
+def test_no_query_writes_to_the_rows(query):
+    """They may lie in a file that is mapped (`dpdist.data.mapped_files`); the result is that of any other rows."""
+    rng, case = np.random.default_rng(0), CASES[query][0]
+    X, y = rng.normal(size=(60, D)), case.encode(np.array([case.labels[i % len(case.labels)] for i in range(60)]))
+    given = case.statistic({"X": X.copy(), "y": y.copy()})
+    X.setflags(write=False)
+    y.setflags(write=False)
+    for found, expected in zip(case.statistic({"X": X, "y": y}), given, strict=True):
+        assert np.array_equal(found, expected)
 
 
 def test_the_fuzz_finds_an_unclipped_row():

@@ -125,7 +125,7 @@ def robust(row: np.ndarray, label: float) -> float:
             solver=RobustNewton(1), loss=Huber(1.0), second_moment=1.0, fit_intercept=False, cluster="threads",
             epsilon=2 * EPSILON, delta=DELTA,
         ).fit(row[None], np.array([label]))  # fmt: skip
-    _, moment, gradient, _ = model.releases_  # before and after them, counts of residuals
+    moment, gradient = model.releases_[1], model.releases_[3]  # around them, counts of norms and of residuals
     values = (moment.value[0] - moment.value[2]) * moment.sensitivity, -gradient.value.sum() * gradient.sensitivity / 2
     return float(values[0] / moment.noise_std**2 + values[1] / gradient.noise_std**2)
 
