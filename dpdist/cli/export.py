@@ -25,6 +25,8 @@ def command(run: str, output: str) -> None:
     from dpdist.estimators.onnx_model import to_onnx
     from dpdist.jobs.loaded import load_run
 
+    if not output.endswith(".onnx"):
+        raise DataError(f"{output} is to hold ONNX, the one format that is written: name a file that ends in .onnx")
     found = to_onnx(load_run(run))
     try:
         write_whole(output, found.SerializeToString(), new=True)

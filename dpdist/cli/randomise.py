@@ -60,7 +60,7 @@ def command(
 
     given = [name for name in (value, record, input_) if name is not None]
     if len(given) != 1:
-        raise DataError(f"give the answer by one of --value, --record and --input, not by {len(given)}")
+        raise DataError(f"give the answer by one of --value, --record and --input: {len(given) or 'none'} given")
     survey = Survey.read(protocol)
     records = _records(survey, value, record, input_)
     if value is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import zarr
 
 from dpdist.data.dataset_schema import ATTRIBUTE, Schema
-from dpdist.data.stores import Location, from_store, open_to_read, shown, zarr_arguments
+from dpdist.data.stores import Location, from_store, open_to_read, resolved, shown, zarr_arguments
 from dpdist.errors import DataError, DataUnavailable
 
 
@@ -31,6 +32,12 @@ class Stored:
             raise
         except Exception as error:
             problem = type(error).__name__
+        place = resolved(self.store)
+        if isinstance(place, Path) and not place.exists():
+            raise DataError(
+                f"cannot open a Zarr group at {shown(self.store)}: there is nothing of that name. Check the path (from "
+                "the current folder, if it is relative); 'dpdist ingest' makes a dataset of a table"
+            )
         raise DataError(
             f"cannot open a Zarr group at {shown(self.store)} ({problem}); expected a group that holds the arrays, not "
             "a single array. Check the path, the permissions and the storage options."

@@ -175,6 +175,12 @@ def test_every_method_for_categories(capsys, tmp_path, method):
     assert found["method"] == method and len(found["estimate"]) == 20
 
 
+def test_an_answer_is_given_one_way(capsys, survey):
+    for ways, n in (((), "none"), (("--value", "yes", "--record", '"yes"'), "2")):
+        said = call(capsys, "randomise", "--protocol", survey, *ways)
+        assert said.code == 2 and said.out == "" and f"one of --value, --record and --input: {n} given" in said.err
+
+
 def test_a_wrong_protocol_file_is_named(capsys, tmp_path):
     (tmp_path / "job.yaml").write_text("method: dp-gd")
     for words in (["randomise", "--value", "1"], ["aggregate", "reports.zarr"]):

@@ -110,7 +110,7 @@ def test_what_the_ledger_refuses_exits_with_3(capsys, stored, tmp_path):
         (("--set", "method=dp-gdd"), "unknown method 'dp-gdd'.*dp-gd"),
         (("--set", "params.row_nrom=1"), "no such parameter.*row_norm"),
         (("--set", "params.row_norm=null"), "row_norm is missing"),
-        (("--set", "data.path=nowhere.zarr"), "cannot open a Zarr group at .*nowhere.zarr"),
+        (("--set", "data.path=nowhere.zarr"), "cannot open a Zarr group at .*nowhere.zarr: there is nothing"),
         (("--set", "ledger=/proc/nowhere/ledger.sqlite"), "name a directory this account may write"),
         (("--output", "/proc/nowhere/out"), "cannot be written to.*Nothing was charged"),
         (("--set", "output=null"), "output is missing"),

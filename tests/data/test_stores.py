@@ -280,9 +280,13 @@ def test_other_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_cannot_be_opened(tmp_path: Path) -> None:
     foreign(tmp_path / "a")
-    for place in (tmp_path / "nothing", tmp_path / "a" / "X"):
-        with pytest.raises(DataError, match="cannot open a Zarr group"):
-            Dataset.open(place)
+    for place, why in [
+        (tmp_path / "nothing", "nothing of that name.*dpdist ingest"),
+        (tmp_path / "a" / "X", "not a single"),
+    ]:
+        for named in (place, str(place)):
+            with pytest.raises(DataError, match=f"cannot open a Zarr group.*{why}"):
+                Dataset.open(named)
     with pytest.raises(DataError, match=r"no arrays \['z'\]"):
         Dataset.open(tmp_path / "a", arrays=["X", "z"])
     group = zarr.open_group(tmp_path / "b", mode="w")

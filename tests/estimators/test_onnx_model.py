@@ -72,6 +72,10 @@ def test_a_run_on_a_table_is_exported_in_its_units(tmp_path):
     assert done.exit_code == 0 and done.output.endswith("rent.onnx: 3 columns to prediction\n")
     again = CliRunner().invoke(main, ["export", str(tmp_path / "run"), "--output", str(tmp_path / "rent.onnx")])
     assert again.exit_code == 2 and "exists already; name a new file" in again.output
+    other = CliRunner().invoke(main, ["export", str(tmp_path / "run"), "--output", str(tmp_path / "rent.pmml")])
+    assert (
+        other.exit_code == 2 and "a file that ends in .onnx" in other.output and not (tmp_path / "rent.pmml").exists()
+    )
     session = onnxruntime.InferenceSession(str(tmp_path / "rent.onnx"))
     said = session.get_modelmeta().custom_metadata_map
     assert said["columns"].split("\n") == ["age", "town=A", "town=B"] and said["units"] == "of the table"

@@ -74,6 +74,8 @@ LOOK = 5000.0
 which rows count less, and a usual one is often far below the public bound."""
 NORM_SHARE = 0.02
 """And that of the counts of labels."""
+ANY_LENGTH = 2.0**32
+"""Of a row, relative to ``row_norm``, whose label is counted as it is."""
 USUAL_LABELS = 2.0
 """Where labels are cut that were counted, relative to their root mean square: what a prediction takes it for."""
 SQUARES_SHARE = 0.1
@@ -182,9 +184,9 @@ class SufficientStatistics(LinearMethod):
 
     @property
     def _labels(self) -> ResidualCounts:
-        """Residuals at 0."""
+        """Residuals at 0, of rows that are not scaled down: labels are cut before they are."""
         row_norm, bound = self._bounds
-        return ResidualCounts(bound, row_norm=row_norm)
+        return ResidualCounts(bound, row_norm=ANY_LENGTH * row_norm)
 
     def moment(self, row_norm: float, bound: float) -> SecondMomentSum:
         """Of rows, constant feature and labels."""

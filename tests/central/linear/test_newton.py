@@ -122,6 +122,21 @@ def test_least_squares_of_rows_that_are_far_shorter_than_their_bound_lose_little
     assert left[1] < 1.1 * left[0] < 0.8 * np.var(y)
 
 
+def test_labels_of_rows_beyond_their_bound_are_counted_as_they_are():
+    """Long rows are scaled down with their labels, and labels are cut before that."""
+    X, y = numbers("counts", n=10_000)
+    left, longer = [], 4 * X
+    for scale in (1.0, 4.0):
+        bounds = {**REALS, "row_norm": REALS["row_norm"] * scale}
+        fits = [LinearRegression(epsilon=0.5, random_state=s, **bounds).fit(longer, y) for s in range(4)]
+        method = fits[0]._method_for(*X.shape)
+        counted = method._labels.summarise({"X": longer, "y": y}, np.zeros(X.shape[1]), None)
+        sizes = np.abs(y)
+        assert counted[1] == np.sum((sizes > method._bounds[1] / 2) & (sizes <= method._bounds[1]))
+        left.append(np.mean([np.var(y - fit.predict(longer)) for fit in fits]))
+    assert left[0] < 1.5 * left[1]
+
+
 @pytest.mark.parametrize("share", [0.05, 0.4])
 def test_where_data_are_scarce_steps_stay_at_the_best_constant(share):
     X, _, rng = table("factors", n=5_000, d=20)
