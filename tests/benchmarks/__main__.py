@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones (default all): {', '.join(BENCHMARKS)}")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.add_argument(
-        "--page", type=Path, metavar="FILE", help="write them as a page of the documentation (default: those of limits)"
+        "--page", type=Path, metavar="FILE", help="write a page of the documentation (default: limits and waits)"
     )
     args = parser.parse_args()
     unknown = sorted(set(args.names) - set(BENCHMARKS))
@@ -43,7 +43,7 @@ def main() -> int:
     if not args.json:
         print(f"{'benchmark':24} {'ratio':>8}  {'goal':16} {'holds':6} detail")
     results: list[Result] = []
-    for name in args.names or (limits.LIMITS if args.page else BENCHMARKS):
+    for name in args.names or ([*limits.LIMITS, *waits.WAITS] if args.page else BENCHMARKS):
         result = run(name)
         results.append(result)
         if args.json:

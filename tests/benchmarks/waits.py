@@ -21,7 +21,7 @@ from dpdist.privacy.accounting.releases import Poisson
 from dpdist.privacy.budget import Budget
 from dpdist.privacy.mechanisms.additive import Gaussian
 from tests.benchmarks.engine import rounds
-from tests.benchmarks.measure import benchmark
+from tests.benchmarks.measure import BENCHMARKS, benchmark
 
 FIRST_FITS = {
     "mean": "dpdist.Mean(epsilon=1.0, delta=1e-6, second_moment=1.0).fit(X)",
@@ -105,3 +105,11 @@ def outlook_pld() -> tuple[float, str]:
         outlook(predicted, 1.0, "an example", 10_000, 0.5, 1e-8)
         found.append(time.process_time() - start)
     return min(found), "CPU seconds to say how many rows or how much epsilon 300 rounds on samples of 2 % would need"
+
+
+WAITS = [
+    name
+    for name, (_, function) in BENCHMARKS.items()
+    if getattr(getattr(function, "func", function), "__module__", None) == __name__
+]
+"""The rows of the page of the documentation."""
