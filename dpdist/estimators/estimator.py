@@ -130,14 +130,14 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
         """What to expect of a fit: predicted from public numbers, and what it would take where that is bad."""
         return self._outlook(self._method_for(n_rows, n_features, units))
 
-    def _outlook(self, first: Method) -> Outlook:
-        ranged = self._outlook_of_range(first)
+    def _outlook(self, first: Method, **beside: Any) -> Outlook:
+        ranged = self._outlook_of_range(first, **beside)
         if ranged is not None:
             return ranged
         public = first.public
 
         def predict(n: int, epsilon: float) -> float | None:
-            alike = self._other(first, n, epsilon)
+            alike = self._other(first, n, epsilon, **beside)
             return self._expected_error(alike, planned(alike))
 
         found = outlook(
@@ -254,7 +254,7 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
         """What to say before anything is charged."""
         return method.warnings()
 
-    def _outlook_of_range(self, first: Method) -> Outlook | None:
+    def _outlook_of_range(self, first: Method, **beside: Any) -> Outlook | None:
         """The outlook of a method that knows a range, None for others."""
         if not first.foresees:
             return None
@@ -264,7 +264,7 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
         def expect(n: int, epsilon: float) -> Expected:
             if (n, epsilon) == (public.n_rows, public.budget.epsilon):
                 return now
-            alike = self._other(first, n, epsilon)
+            alike = self._other(first, n, epsilon, **beside)
             if not alike.foresees:
                 raise BudgetError(f"no range is known of solver={alike.name!r}")
             return alike.expected(planned(alike))
@@ -273,10 +273,10 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
         found = outlook_of_range(expect, trivial, public.n_rows, epsilon, first.budget.delta)
         return replace(found, warnings=(*found.warnings, *self._warnings(first), *self._advice(first)))
 
-    def _other(self, first: Method, n: int, epsilon: float) -> Method:
+    def _other(self, first: Method, n: int, epsilon: float, **beside: Any) -> Method:
         """The method that a fit of so many rows and that epsilon would use, as for one row of each unit."""
-        public = first.public
-        return self._decided(replace(public, n_rows=n, budget=replace(public.budget, epsilon=epsilon))).one_row_each()
+        budget = replace(first.public.budget, epsilon=epsilon)
+        return self._decided(replace(first.public, n_rows=n, budget=budget), **beside).one_row_each()
 
     # -- the run of a fit -------------------------------------------------------------------------------------------
 
@@ -292,17 +292,17 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
             raise DataError(f"y holds strings: {type(self).__name__} expects numbers")
         method = self._method(dataset.n_rows, self.n_features_in_, dataset.schema.units, **beside)
         if somebody_asks():
-            self._warn(method)
+            self._warn(method, **beside)
         self._feature_columns, self._encoding = columns, dataset.schema.encoding
         with self._run(dataset, arrays, method) as oracle:
             fitted = method.solve(oracle)
         self._finish(method, fitted)
         return self
 
-    def _warn(self, method: Method) -> None:
+    def _warn(self, method: Method, **beside: Any) -> None:
         """Say what there is to say before the charge: what the outlook warns of, and the method."""
         method.budget.warn_if_delta_is_large(method.public.n_rows)
-        for warning in dict.fromkeys((*self._outlook(method).warnings, *self._warnings(method))):
+        for warning in dict.fromkeys((*self._outlook(method, **beside).warnings, *self._warnings(method))):
             warn_caller(warning)
 
     def _finish(self, method: Method, fitted: Mapping[str, Any]) -> None:

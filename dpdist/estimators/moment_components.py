@@ -172,8 +172,8 @@ class DenseComponents(Components):
         sampled = math.sqrt(2 * k * (p - k) * rest * (rest + gap) / noise.n_rows) / gap
         return min(math.hypot(drawn, sampled), chance_error(p, k))
 
-    def _outlook(self, first: Method) -> Outlook:
-        found = super()._outlook(first)  # its warning and its advice are of noise
+    def _outlook(self, first: Method, **beside: Any) -> Outlook:
+        found = super()._outlook(first, **beside)  # its warning and its advice are of noise
         alike = first.one_row_each()
         return replace(found, predicted_error=self._foreseen_in_all(self._noise(alike, planned(alike))))
 

@@ -7,8 +7,11 @@ and public numbers. A noisy gradient ``g = H (w - w*) + noise`` then moves the p
 * directions whose signal is below their noise move little: shrinkage, damping, floor and ridge are one thing;
 * gradients of all rounds are averaged by their precision, so that T of them cost about as much as one with the whole
   budget;
-* at w = 0 the Hessian of a logistic loss is exactly a quarter of the second moment, so that the first step is a true
-  Newton step;
+* at w = 0 the Hessian of a logistic loss is exactly a quarter of the second moment, and the first gradient tells how
+  large margins are: for normal rows it is that of a quadratic with the mean curvature at the minimiser's margins
+  (Stein), and the first step goes there at once, where Newton's would need one round per unit of margin;
+* where Hessians are released, all gradients are asked at the end what they say together
+  (`dpdist.solvers.joint_gradients`): how far each was from the minimiser is known then;
 * where Hessians are too noisy, steps begin at the best margin for all rows, which released counts of the classes tell;
 * there, and where nothing public tells the size of a slope, they end by asking all releases once more how large slopes
   are (`dpdist.solvers.prior_sizes`). Where their signal is below the noise, the start or the best constant remains,
@@ -29,7 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.solvers.denoising import denoised
-from dpdist.solvers.prior_sizes import around_mean, evidence, shrunken, weighed_by_size
+from dpdist.solvers.joint_gradients import ERROR_OF_HESSIAN, Seen, joint
+from dpdist.solvers.prior_sizes import around_mean, evidence, made_margins, shrunken, weighed_by_size
 from dpdist.solvers.spectral import solve_psd
 
 Vector = NDArray[np.float64]
@@ -43,12 +47,10 @@ LEAST_COUNTED = 0.01
 """Of the rows, whatever the noisy second moment says."""
 LEAST_LENGTH = 0.02
 """Of a row, squared and relative to its bound, whatever the noisy trace says."""
-ERROR_OF_HESSIAN = 0.15
-"""Which part of a Hessian's noise counts: the rest of it falls on directions that the gain does not use."""
 ERROR_OF_REUSED = 0.5
-"""The same of a second moment that stands for all Hessians: its error is in every step. With a part c, where it hides
-a curvature of ``2 sqrt(d)`` of its noise, the edge, steps are ``1 / c`` times as long as they should be; above 2 the
-distance grows from round to round."""
+"""Which part of the noise counts of a second moment that stands for all Hessians: its error is in every step. With a
+part c, where it hides a curvature of ``2 sqrt(d)`` of its noise, the edge, steps are ``1 / c`` times as long as they
+should be; above 2 the distance grows from round to round."""
 MOVED_HESSIAN = 0.49
 """Squared relative error of a Hessian at the point where a step ends: curvature changes on the way."""
 CURVATURE_RATIO = (0.05, 1.2)
@@ -61,6 +63,9 @@ STEEPEST = 0.94
 """Largest standard deviation of linearised margins over what there can be; beyond it the prior would explode."""
 SCARCE = 30.0
 """Signal to noise (rows x mu / sqrt(features)) below which the prior may shrink by what the first gradient says."""
+UNSURE = 0.5
+"""Power of the change of curvature that the first step allows for, where no Hessian shows it later: rows in two heaps
+have half the margins that normal rows of the same linear fit would have."""
 LEAST_LEFT = 0.3
 """Of the prior's variance, in the error that is stated: where a gradient shows nothing there may be something."""
 
@@ -118,6 +123,13 @@ class Curvature:
         seen = np.maximum.accumulate([self.linearised(float(m)) for m in grid])
         return float(np.interp(min(linearised, STEEPEST * seen[-1]), seen, grid))
 
+    def at_margins(self, margins: float) -> float:
+        """The mean curvature there, relative to that at 0: that of the quadratic whose gradient normal rows have at 0.
+
+        With second moment A and the minimiser w it is ``-average(s) A w``, s that of ``w'z`` (Stein's lemma).
+        """
+        return self.average(margins) / self.at_zero
+
     def larger_margins(self, factor: float) -> float:
         """By how much the variance of margins is larger, where a linear model at 0 sees that factor."""
         return self.margins(math.sqrt(MARGINS * factor)) ** 2 / MARGINS
@@ -146,7 +158,7 @@ class Solution:
         Decrease of the objective (a sum) in the last step, by that Hessian, without what noise alone is expected to
         give.
     steps : sequence of (array, array)
-        The gain of each step, and the variances of the noise in its gradient.
+        The gain of each step, and the variances of the noise in its gradient; none where gradients count together.
     kept : array of shape (d, d), optional
         What was kept of all of them together, where that was asked at the end.
     """
@@ -164,6 +176,7 @@ class Solution:
 
     def left_by(self, hessian: Matrix) -> tuple[Matrix, Matrix]:
         """What ``noise`` and ``shrinkage`` are where the Hessian was another one than the steps were made with."""
+        assert self.steps
         noise, shrinkage = np.zeros_like(hessian), np.eye(len(hessian))
         for gain, variance in self.steps:
             left = np.eye(len(hessian)) - gain @ hessian
@@ -229,6 +242,7 @@ def filtered_newton(
     prior = np.where(slopes > 0, MARGINS * n_rows / lengths, CONSTANT / constant**2 if constant else 0.0)
     known = Noisy(curvature.at_zero * second_moment.value, curvature.at_zero * second_moment.std)
     start = whole_hessian(known)
+    moments = start / (curvature.at_zero * n_rows)
     loss_part, error = start, curvature.at_zero * off_diagonal
     origin = w = np.zeros(d)
     noise, shrinkage, turn = np.zeros((d, d)), np.eye(d), np.eye(d)
@@ -237,6 +251,7 @@ def filtered_newton(
     found = Solution(w, noise, shrinkage, start + penalty, before, most, n_rows)
     reused = "hessian" not in rounds
     steps: list[tuple[Matrix, Vector]] = []
+    seen: list[Seen] = []
     tied: float | None = 0.0 if sized else None
     for number, kind in enumerate(rounds):
         if kind == "curvature":
@@ -272,21 +287,32 @@ def filtered_newton(
             factor = evidence(g, hessian @ turn, prior, slopes, total, curvature.larger_margins, scarce=signal < SCARCE)
             spread = (turn * np.where(slopes > 0, factor * prior, prior)) @ turn.T
             before = (turn * np.where(slopes > 0, max(factor, LEAST_LEFT) * prior, prior)) @ turn.T
+            total = variance + _of_error(error, spread, slopes, reused)
+            around = moments - np.outer(moments[-1], moments[-1]) / constant**2 if constant else moments
+            made = made_margins(g, _gain(hessian, spread, total), total, around)
+            ratio = curvature.at_margins(curvature.margins(made)) ** (UNSURE if reused else 1.0)
+            loss_part, error = ratio * loss_part, ratio * error
+            hessian = loss_part + penalty
         signal_part = hessian @ spread @ hessian
         total = variance + _of_error(error, spread, slopes, reused)
-        gain = solve_psd(signal_part + np.diag(total), hessian @ spread).T
+        gain = _gain(hessian, spread, total)
         step = -gain @ g
         w = w + step
         left = np.eye(d) - gain @ hessian
         spread = left @ spread @ left.T + gain @ (np.diag(total) + MOVED_HESSIAN * signal_part) @ gain.T
         spread = (spread + spread.T) / 2
-        seen = (gain * variance) @ gain.T
-        of_noise = float(np.sum(hessian * (seen + gain @ hessian @ noise @ hessian @ gain.T))) / 2
-        noise = left @ noise @ left.T + seen
+        of_gradient = (gain * variance) @ gain.T
+        of_noise = float(np.sum(hessian * (of_gradient + gain @ hessian @ noise @ hessian @ gain.T))) / 2
+        noise = left @ noise @ left.T + of_gradient
         shrinkage = left @ shrinkage
         gained = float(step @ hessian @ step) / 2 - of_noise
         steps.append((gain, variance))
+        seen.append(Seen(w - step, g, variance))
         found = Solution(w, noise, shrinkage, hessian, before, most, n_rows, max(gained, 0.0), steps)
+    if not reused:
+        together = joint(seen, hessian, error, moments, before, origin, w, spread)
+        w, noise, shrinkage = together.point, together.noise, together.shrinkage
+        found = replace(found, point=w, noise=noise, shrinkage=shrinkage, steps=())
     if tied is None:
         return found
     reached = np.eye(d) - shrinkage
@@ -344,6 +370,11 @@ def counted_rows(square: float, std: float, n_rows: float, constant: float) -> f
     if not constant:
         return n_rows
     return min(n_rows, max((square + 2 * std) / constant**2, LEAST_COUNTED * n_rows))
+
+
+def _gain(hessian: Matrix, spread: Matrix, variance: Vector) -> Matrix:
+    """That of a gradient, by what is known of the distance and the variance of its error."""
+    return np.asarray(solve_psd(hessian @ spread @ hessian + np.diag(variance), hessian @ spread).T)
 
 
 def _scaled(kept: Matrix, noise: Matrix, shrinkage: Matrix) -> tuple[Matrix, Matrix]:

@@ -95,6 +95,20 @@ def evidence(
     return factor if scarce else max(1.0, factor)
 
 
+def made_margins(g: Vector, gain: Matrix, variance: Vector, squares: Matrix) -> float:
+    """Standard deviation of the margins that a step makes, without what noise alone is expected to make.
+
+    Examples
+    --------
+    >>> one, variance = np.eye(2), np.full(2, 4.0)
+    >>> made_margins(np.array([3.0, 4.0]), one, variance, one), made_margins(np.array([1.0, 1.0]), one, variance, one)
+    (4.123105625617661, 0.0)
+    """
+    step = gain @ g
+    made = float(step @ squares @ step) - float(np.sum(squares * ((gain * variance) @ gain.T)))
+    return float(np.sqrt(max(made, 0.0)))
+
+
 def weighed_by_size(
     moved: Vector, reached: Matrix, noise: Matrix, turn: Matrix, prior: Vector, slopes: Vector, tied: float
 ) -> tuple[Matrix, float]:

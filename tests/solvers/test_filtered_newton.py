@@ -22,8 +22,8 @@ def rows(n=4000, d=6, seed=0):
     return Z, y
 
 
-def solve(Z, y, noise, rng=None, rounds=ROUNDS, ridge=0.0, sized=False):
-    """The filter with exact answers and Gaussian noise of that size."""
+def solve(Z, y, noise, rng=None, rounds=ROUNDS, ridge=0.0, sized=False, asked=None):
+    """The filter with exact answers and Gaussian noise of that size; ``asked`` gets the points of its questions."""
     rng = rng or np.random.default_rng(1)
     d = Z.shape[1]
 
@@ -33,6 +33,8 @@ def solve(Z, y, noise, rng=None, rounds=ROUNDS, ridge=0.0, sized=False):
 
     def answer(question):
         u = Z @ question.point
+        if asked is not None:
+            asked.append(question.point)
         if question.kind == "gradient":
             return Noisy(-Z.T @ (y * expit(-y * u)) + rng.normal(0.0, noise, d), noise)
         weights = expit(u) * expit(-u)
@@ -63,6 +65,34 @@ def test_without_noise_it_is_newton_s_method(ridge):
     found, best = solve(Z, y, 1e-6, ridge=ridge), minimiser(Z, y, ridge)
     assert found.point == pytest.approx(best.x, abs=2e-3)
     assert found.last_step < 1e-2 and found.excess < 1e-2
+
+
+@pytest.mark.parametrize("margin", [1.0, 3.0])
+def test_the_first_step_goes_as_far_as_large_margins_ask(margin):
+    """For normal rows to the minimiser but for what rows differ by; Newton's step makes margins of 1.6 at most."""
+    rng, n, d = np.random.default_rng(3), 20_000, 6
+    Z = np.column_stack([rng.normal(size=(n, d)) / 3, np.full(n, 0.3)])
+    w = rng.normal(size=d)
+    y = np.where(rng.random(n) < expit(Z[:, :d] @ w * (3 * margin / np.linalg.norm(w)) + 0.3), 1.0, -1.0)
+    points, best = [], minimiser(Z, y).x
+    solve(Z, y, 1e-3, asked=points)
+    assert np.std(Z @ (points[1] - best)) < 0.15 * margin
+
+
+def test_gradients_of_many_rounds_are_as_good_as_one():
+    """Noise that is small against the way: all but the first rounds count, and what is stated of it is true."""
+    Z, y = rows(n=10_000)
+    best, noise = minimiser(Z, y).x, 3.0
+    runs = [solve(Z, y, noise, np.random.default_rng(seed)) for seed in range(40)]
+    u = Z @ best
+    hessian = (Z * (expit(u) * expit(-u))[:, None]).T @ Z
+    one = noise**2 * np.trace(np.linalg.inv(hessian))
+    lost = np.mean([(run.point - best) @ hessian @ (run.point - best) for run in runs])
+    stated = np.mean([np.sum(hessian * run.noise) for run in runs])
+    assert lost < one / 3 and 0.7 < stated / lost < 1.4, (
+        lost / one,
+        stated / one,
+    )  # eight gradients, five of them near
 
 
 def test_the_mean_curvature_will_do_with_more_rounds():

@@ -318,6 +318,7 @@ class Newton(LinearMethod):
             known=error_of_hessian(self.kinds),
             moved=MOVED_HESSIAN,
             revised=revised,
+            unlinearised=lambda squares: told.unlinearised(np.sqrt(squares), STEEPEST) ** 2,
             level=level,
             resized=None if level is None else revised,
         )

@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.losses import Loss
+from dpdist.solvers.filtered_newton import UNSURE
+from dpdist.solvers.joint_gradients import CHANGED, ERROR_OF_HESSIAN, LOOKS
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -230,6 +232,8 @@ class Filter:
         Standard deviation of the coordinate of the constant feature where steps begin at the best constant.
     resized : callable or None
         The same as ``revised`` where all releases are asked at the end; None where they are not.
+    unlinearised : callable or None
+        The variance of margins by that of a linear fit; None where curvature is the same everywhere.
     """
 
     kinds: Sequence[str]
@@ -243,6 +247,7 @@ class Filter:
     revised: Callable[[Vector, Vector], Vector]
     level: float | None = None
     resized: Callable[[Vector, Vector], Vector] | None = None
+    unlinearised: Callable[[Vector], Vector] | None = None
 
 
 def newton(rows: Rows, response: Response, n: float, ridge: float, filter: Filter) -> Vector:
@@ -264,6 +269,7 @@ def newton(rows: Rows, response: Response, n: float, ridge: float, filter: Filte
         at[:, -1], variances[:, -1], spread[:, -1] = best[:, 0] / response.at_zero, filter.level**2, filter.level**2
     error, curvature = response.at_zero * filter.moment, np.full(len(x), response.at_zero)
     reused = "hessian" not in filter.kinds
+    seen: list[tuple[Matrix, Matrix, Matrix]] = []
     for number, (kind, std) in enumerate(zip(filter.kinds, filter.gradients, strict=True)):
         squares = rows.sum(rows.moments * (at**2 * rows.weights + variances))
         now = response.slope(squares)
@@ -273,24 +279,61 @@ def newton(rows: Rows, response: Response, n: float, ridge: float, filter: Filte
         h = curvature[:, None] * x + ridge * slopes
         if number == 0:
             noise = _variance(std, error, filter.known, spread, rows, slopes, reused)
-            seen = (x * response.at_zero) ** 2 * spread * slopes / noise
-            factor = filter.revised(rows.sum((seen / (1 + seen)) ** 2), rows.squares)[:, None]
-            spread = spread * np.where(slopes > 0, factor, 1.0)
+            signal = (x * response.at_zero) ** 2 * spread * slopes / noise
+            factor = filter.revised(rows.sum((signal / (1 + signal)) ** 2), rows.squares)[:, None]
+            spread = prior = spread * np.where(slopes > 0, factor, 1.0)
+            if filter.unlinearised is not None:
+                signal = h * spread * h / _variance(std, error, filter.known, spread, rows, slopes, reused)
+                made = signal / (1 + signal) * (x * best) / np.maximum(h, np.finfo(float).tiny)
+                squares = filter.unlinearised(rows.sum(rows.moments * slopes * made**2 * rows.weights))
+                ratio = (response.slope(squares) / response.at_zero) ** (UNSURE if reused else 1.0)
+                h, error = (ratio * curvature)[:, None] * x + ridge * slopes, error * float(ratio.max())
         noise = _variance(std, error, filter.known, spread, rows, slopes, reused)
         gain, deviation = spread * h / (h * spread * h + noise), np.reshape(std, (-1, 1))
         true = x * now[:, None] + ridge * slopes
+        seen.append((at, h * at - (true * at - x * best), deviation))
         at = at - gain * (true * at - x * best)
         variances = (1 - gain * true) ** 2 * variances + (gain * deviation) ** 2
         left, noise_left = (1 - gain * h) * left, (1 - gain * h) ** 2 * noise_left + (gain * deviation) ** 2
         spread = (1 - gain * h) ** 2 * spread + gain**2 * (noise + filter.moved * h * h * spread)
+    if not reused:
+        at, variances = _joint(rows, seen, at, h, error, spread, prior)
     if filter.resized is not None:  # all releases tell how large slopes are, and what is kept of the steps
         own, moved = filter.margins * n / lengths * slopes, 1 - left
         noise = noise_left + np.finfo(float).tiny
-        seen = moved**2 * own / (moved**2 * own + noise)
-        own = own * filter.resized(rows.sum(seen**2), rows.squares)[:, None]
+        shown = moved**2 * own / (moved**2 * own + noise)
+        own = own * filter.resized(rows.sum(shown**2), rows.squares)[:, None]
         kept = np.where(slopes > 0, moved * own / (moved**2 * own + noise), 1.0)
         at, variances = kept * at, kept**2 * variances
     return response.excess(rows, at, variances)
+
+
+def _joint(
+    rows: Rows,
+    seen: Sequence[tuple[Matrix, Matrix, Matrix]],
+    at: Matrix,
+    h: Matrix,
+    error: float | Vector,
+    spread: Matrix,
+    prior: Matrix,
+) -> tuple[Matrix, Matrix]:
+    """What all gradients say together, as in `dpdist.solvers.joint_gradients`: means and variances of coordinates.
+
+    Of each gradient where it was asked, what it says of the minimiser times the Hessian, and its noise.
+    """
+    for _ in range(LOOKS):
+        weights, precision = [], 1 / np.maximum(prior, np.finfo(float).tiny)
+        for point, _, std in seen:
+            apart = (point - at) ** 2 * rows.weights + spread
+            changed = CHANGED**2 * rows.sum(rows.moments * apart) / 2
+            even = rows.sum(h * apart) / rows.counts.sum()
+            known = std**2 + (error**2 * (rows.sum(apart - spread) + ERROR_OF_HESSIAN**2 * rows.sum(spread)))[:, None]
+            weights.append(h / (known + changed[:, None] * (h * apart + even[:, None]) * h))
+            precision = precision + weights[-1] * h
+        spread = 1 / precision
+        at = spread * sum(weight * said for weight, (_, said, _) in zip(weights, seen, strict=True))
+        variances = spread**2 * sum((weight * std) ** 2 for weight, (_, _, std) in zip(weights, seen, strict=True))
+    return at, variances
 
 
 def _variance(
