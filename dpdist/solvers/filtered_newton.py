@@ -11,7 +11,8 @@ and public numbers. A noisy gradient ``g = H (w - w*) + noise`` then moves the p
   large margins are: for normal rows it is that of a quadratic with the mean curvature at the minimiser's margins
   (Stein), and the first step goes there at once, where Newton's would need one round per unit of margin;
 * where Hessians are released, all gradients are asked at the end what they say together
-  (`dpdist.solvers.joint_gradients`): how far each was from the minimiser is known then;
+  (`dpdist.solvers.joint_gradients`): how far each was from the minimiser is known then. Where that ends far from the
+  loop, whose steps it came from, the loop is right: margins so steep that most rows have no curvature left;
 * where Hessians are too noisy, steps begin at the best margin for all rows, which released counts of the classes tell;
 * there, and where nothing public tells the size of a slope, they end by asking all releases once more how large slopes
   are (`dpdist.solvers.prior_sizes`). Where their signal is below the noise, the start or the best constant remains,
@@ -32,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.solvers.denoising import denoised
-from dpdist.solvers.joint_gradients import ERROR_OF_HESSIAN, Seen, joint
+from dpdist.solvers.joint_gradients import ERROR_OF_HESSIAN, Joint, Seen, joint
 from dpdist.solvers.prior_sizes import around_mean, evidence, made_margins, shrunken, weighed_by_size
 from dpdist.solvers.spectral import solve_psd
 
@@ -66,6 +67,9 @@ SCARCE = 30.0
 UNSURE = 0.5
 """Power of the change of curvature that the first step allows for, where no Hessian shows it later: rows in two heaps
 have half the margins that normal rows of the same linear fit would have."""
+CONTRADICTED = 4.0
+"""Times what the end of the loop falls short, which counts no error of Hessians: where gradients together fall short by
+more of it, the last Hessian is too flat to tell what the first ones told, and the end of the loop stands."""
 LEAST_LEFT = 0.3
 """Of the prior's variance, in the error that is stated: where a gradient shows nothing there may be something."""
 
@@ -311,8 +315,9 @@ def filtered_newton(
         found = Solution(w, noise, shrinkage, hessian, before, most, n_rows, max(gained, 0.0), steps)
     if not reused:
         together = joint(seen, hessian, error, moments, before, origin, w, spread)
-        w, noise, shrinkage = together.point, together.noise, together.shrinkage
-        found = replace(found, point=w, noise=noise, shrinkage=shrinkage, steps=())
+        if _falls_short(together, found, origin) <= CONTRADICTED * _falls_short(found, found, origin):
+            w, noise, shrinkage = together.point, together.noise, together.shrinkage
+            found = replace(found, point=w, noise=noise, shrinkage=shrinkage, steps=())
     if tied is None:
         return found
     reached = np.eye(d) - shrinkage
@@ -326,6 +331,17 @@ def filtered_newton(
         prior=(turn * np.where(slopes > 0, size * prior, prior)) @ turn.T,
         kept=kept,
     )
+
+
+def _falls_short(of: Solution | Joint, end: Solution, origin: Vector) -> float:
+    """Twice the excess of the objective that noise and shrinkage leave, where the loop's end tells the way.
+
+    What is left of the way to it is known up to the end's own noise, which is taken off.
+    """
+    left = of.shrinkage @ (end.point - origin)
+    hidden = of.shrinkage @ end.noise @ of.shrinkage.T
+    short = float(left @ end.hessian @ left - np.sum(end.hessian * hidden))
+    return float(np.sum(end.hessian * of.noise)) + max(short, 0.0)
 
 
 def updated_hessian(before: Noisy, released: Noisy) -> Noisy:

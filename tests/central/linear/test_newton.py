@@ -71,6 +71,20 @@ def test_the_default_beats_plain_descent_and_a_constant_and_gets_better_with_eps
     assert errors[2.0] < 0.03 * constant and errors[2.0] < 0.3 * (log_loss(plain, X, y) - best)
 
 
+def test_rows_in_two_heaps_are_told_apart():
+    """Nearly all rows have no curvature left at such margins: by the last Hessian all gradients together may say next
+    to nothing (in one fit of three), and the end of the loop has to stand."""
+    losses = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        y = rng.choice([-1, 1], size=13_000)
+        X = 0.12 * rng.normal(size=(13_000, 10)) + 0.2 * y[:, None] * np.tile([1.0, -1.0], 5)
+        fit = LogisticRegression(epsilon=10.0, random_state=seed, **{**SIGNS, "row_norm": 1.3}).fit(X, y)
+        assert fit.solver_ == "newton"
+        losses.append(log_loss(fit, X, y))
+    assert max(losses) < 0.01
+
+
 @pytest.mark.parametrize("solver", ["newton", "gradient", "objective"])
 def test_a_bound_three_times_too_small_costs_little_as_long_rows_are_weighed_or_bounded_in_predictions_too(solver):
     X, y, margin = classes("counts")
