@@ -96,17 +96,21 @@ def sandwich(
     covariance = noise + reached @ variation @ reached.T
     moved = np.zeros(len(hessian)) if pull is None else np.abs(inverse @ pull)
     share = float(np.max(moved / np.sqrt(np.maximum(np.diag(covariance), np.finfo(float).tiny))))
-    left = float(np.abs(shrinkage).max())
+    curvatures, directions = np.linalg.eigh(hessian)
+    flat = directions[:, curvatures < SEEN * hessian_std]
+    few = flat if 2 * flat.shape[1] < len(hessian) else flat[:, :0]  # where most are hidden, the reason is the noise
+    elsewhere = np.abs(shrinkage - few @ (few.T @ shrinkage))
+    left = float(elsewhere.max())
     invalid, weakest = "", tuple[int, ...]()
     if left > SHRUNK:
-        weakest = _largest(np.abs(shrinkage).max(axis=1))
+        weakest = _largest(elsewhere.max(axis=1))
         invalid = (
             f"up to {left:.0%} of a coefficient was left where the fit began, because its signal is not above the "
             "noise, and an interval around the rest would miss the truth more often than it says. With more rows, a "
             "larger epsilon or fewer features there would be one"
         )
-    elif (curvatures := np.linalg.eigh(hessian))[0][0] < SEEN * hessian_std:
-        weakest = _largest(np.abs(curvatures[1][:, 0]))
+    elif flat.size:
+        weakest = _largest(np.abs(flat[:, 0]))
         invalid = (
             "along some direction of the coefficients the rows vary by no more than the noise does, so that nobody "
             "knows how sure it is: columns are sums of one another, or nearly constant. Without them, with more rows "
