@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +12,11 @@ import click
 
 from dpdist.cli.job_name import JobName
 from dpdist.cli.output import as_json, as_list, as_table, cost, deliver
+from dpdist.cli.progress_bar import progress
 from dpdist.errors import DpdistError
 
 EXHIBITS = Path("tests", "privacy", "exhibits")
 """In a checkout: mechanisms that are not private. The package has none of them."""
-EVERY = 5.0
 
 
 @click.command("audit")
@@ -153,28 +149,3 @@ def _delta(job: str, delta: float) -> float:
     from dpdist.jobs.job import load_job
 
     return 0.0 if load_job(job).method.guarantee == "epsilon" else delta
-
-
-@contextlib.contextmanager
-def progress(name: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on a terminal, else a line now and then; on stderr."""
-    if quiet:
-        yield None
-    elif sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-        from rich.console import Console
-        from rich.progress import Progress
-
-        with Progress(console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
-            task = bar.add_task(name, total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
-    else:
-        last = time.monotonic()
-
-        def tell(done: int, total: int) -> None:
-            nonlocal last
-            if time.monotonic() - last >= EVERY:
-                last = time.monotonic()
-                with contextlib.suppress(OSError, ValueError):
-                    click.echo(f"dpdist: {name}, run {done} of {total}", err=True)
-
-        yield tell

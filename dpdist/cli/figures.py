@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dpdist.cli.job_name import FigureName
 from dpdist.cli.output import as_json, as_list, as_table, deliver
+from dpdist.cli.progress_bar import Tell, progress
 from dpdist.errors import DpdistError
 
 if TYPE_CHECKING:
     from dpdist.figures.figure import Cell
-    from dpdist.figures.run_figure import Tell
-
-EVERY = 5.0
-"""Seconds between lines of progress, where there is no terminal."""
 
 
 @click.command("figures")
@@ -90,7 +84,7 @@ def command(
     records = []
     for figure in loaded:
         with _going_on(), progress(figure.id, quiet) as tell:
-            records.append(run_figure(figure, output, tell=tell))
+            records.append(run_figure(figure, output, tell=None if tell is None else _told_by(tell)))
         if not json_:
             deliver(as_text(records[-1]) + "\n" * (figure is not loaded[-1]))
     if json_:
@@ -137,31 +131,8 @@ def _going_on() -> Iterator[None]:
         raise
 
 
-@contextlib.contextmanager
-def progress(name: str, quiet: bool = False) -> Iterator[Tell | None]:
-    """Show on stderr which run a figure is at: a bar on a terminal, else a line now and then."""
-    if quiet:
-        yield None
-    elif sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-        from rich.console import Console
-        from rich.progress import Progress
-
-        with Progress(console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
-            task = bar.add_task(name, total=None)
-            yield lambda done, total, cell: bar.update(
-                task, completed=done, total=total, description=f"{name}  {_words(cell)}"
-            )
-    else:
-        last = time.monotonic() - EVERY
-
-        def tell(done: int, total: int, cell: Cell) -> None:
-            nonlocal last
-            if time.monotonic() - last >= EVERY:
-                last = time.monotonic()
-                with contextlib.suppress(OSError, ValueError):
-                    click.echo(f"dpdist: {name}, run {done + 1} of {total} ({_words(cell)})", err=True)
-
-        yield tell
+def _told_by(tell: Tell) -> Callable[[int, int, Cell], None]:
+    return lambda done, total, cell: tell(done + 1, total, _words(cell))
 
 
 def _words(cell: Cell) -> str:

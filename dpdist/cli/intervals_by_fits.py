@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from dpdist.cli.output import as_json, as_table
+from dpdist.cli.progress_bar import progress
 
 COLUMNS = {
     "name": "",
@@ -30,6 +31,7 @@ COLUMNS = {
 )
 @click.option("--delimiter", default=",", show_default=True, help="Between the values of CSV.")
 @click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
 def command(
     run: str,
     n_fits: int,
@@ -39,6 +41,7 @@ def command(
     format_: str | None,
     delimiter: str,
     json_: bool,
+    quiet: bool,
 ) -> None:
     """Say how sure RUN is, the output of 'dpdist run', by fits to rows of the law that it found.
 
@@ -57,9 +60,17 @@ def command(
     """
     from dpdist.jobs.simulated_intervals import bootstrap_run
 
-    found = bootstrap_run(
-        run, n_fits=n_fits, public=public, random_state=random_state, level=level, format=format_, delimiter=delimiter
-    )
+    with progress("bootstrap", quiet, what="fit") as tell:
+        found = bootstrap_run(
+            run,
+            n_fits=n_fits,
+            public=public,
+            random_state=random_state,
+            level=level,
+            format=format_,
+            delimiter=delimiter,
+            tell=tell,
+        )
     click.echo(as_json(found) if json_ else as_text(found))
 
 

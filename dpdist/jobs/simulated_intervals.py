@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpdist.data.table_files import table_batches
 from dpdist.errors import DataError
-from dpdist.estimators.bootstrap import Bootstrapped
+from dpdist.estimators.bootstrap import MOST_STEPS, Bootstrapped, bootstrapped, fit_again
 from dpdist.estimators.inference import LEVEL, check_level, record_of
 from dpdist.estimators.original_units import original_record
 from dpdist.jobs.loaded import load_run
@@ -34,6 +36,7 @@ def bootstrap_run(
     level: float = LEVEL,
     format: str | None = None,
     delimiter: str = ",",
+    tell: Callable[[int, int, str], None] | None = None,
 ) -> dict[str, Any]:
     """Fit rows of the law that a run found again and again, and keep how the answers vary beside the run.
 
@@ -49,6 +52,8 @@ def bootstrap_run(
         Of the intervals.
     format, delimiter : str
         Of the table, as for ``dpdist predict``.
+    tell : callable, optional
+        ``tell(done, total, about)`` after each fit; the total grows with each correction of the law.
 
     Returns
     -------
@@ -64,7 +69,8 @@ def bootstrap_run(
     check_level(level)
     model = load_run(place)
     rows = None if public is None else public_rows(model, public, format, delimiter)
-    found = model.bootstrap(n_fits, rows, random_state)
+    fit = fit_again if tell is None else told(tell, n_fits)
+    found = bootstrapped(model, n_fits, rows, random_state, fit)
     kept = {
         "n_fits": n_fits,
         "random_state": random_state,
@@ -74,6 +80,19 @@ def bootstrap_run(
     }
     keep_simulated(place, read_finished_run(place), kept)
     return {**kept, "report": str(write_report(place))}
+
+
+def told(tell: Callable[[int, int, str], None], n_fits: int) -> Callable[..., Any]:
+    """`fit_again`, and what was done so far: ``n_fits`` for each law that rows are drawn of, which are two at least."""
+    numbers, most = count(1), n_fits * (1 + MOST_STEPS)
+
+    def fit(*asked: Any) -> Any:
+        again, number = fit_again(*asked), next(numbers)
+        laws = -(-number // n_fits)
+        tell(number, n_fits * max(2, laws), f"{most} at most")
+        return again
+
+    return fit
 
 
 def public_rows(model: Any, place: str, format: str | None, delimiter: str) -> NDArray[np.float64]:

@@ -25,7 +25,8 @@ def test_without_a_name_they_are_listed(capsys):
     assert all(each["title"] and each["source"] for each in listed)
 
 
-def test_a_figure_for_people_and_programs(capsys, folder, tmp_path):
+def test_a_figure_for_people_and_programs(capsys, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("dpdist.cli.progress_bar.EVERY", 0.0)
     words = ("figures", "small", "--folder", folder, "--output", tmp_path / "out", "--seeds", "1")
     said = call(capsys, *words)
     assert said.code == 0 and "run 1 of 6" in said.err, "progress goes to stderr"

@@ -102,6 +102,19 @@ def test_a_run_tells_how_to_have_intervals_and_then_shows_them_at_no_cost(groups
     assert narrow["rows"][0]["high"] < kept["inference"]["rows"][0]["high"]
 
 
+def test_how_far_it_is_stands_on_stderr(groups: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpdist.cli.progress_bar.EVERY", 0.0)
+    place = tmp_path / "run"
+    shutil.copytree(groups, place)
+    said = CliRunner().invoke(bootstrap, [str(place), "--n-fits", "50", "--json"], catch_exceptions=False)
+    n_made = 50 * int(json.loads(said.stdout)["inference"]["notes"][0].split("Of ")[1].split()[0])
+    lines = said.stderr.splitlines()
+    assert lines[0] == "dpdist: bootstrap, fit 1 of 100 (250 at most)" and len(lines) == n_made
+    assert lines[-1] == f"dpdist: bootstrap, fit {n_made} of {n_made} (250 at most)"
+    quiet = CliRunner().invoke(bootstrap, [str(place), "--n-fits", "50", "--quiet"], catch_exceptions=False)
+    assert quiet.exit_code == 0 and quiet.stderr == ""
+
+
 def test_intervals_are_in_the_units_of_the_table_too(table: Path) -> None:
     """Per year of age, a hundredth of the range; a public row that cannot be used is left out."""
     place = table / "run"
