@@ -10,9 +10,15 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
+from threadpoolctl import threadpool_limits
 
 from tests.postgres import PostgresServer
 from tests.s3 import KEY, SECRET, Faults, S3Server
+
+# Each of the processes of a run of the tests, and each worker that they start, has a core at most: products of matrices
+# by a second thread wait for it most of their time.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+threadpool_limits(int(os.environ["OPENBLAS_NUM_THREADS"]), "blas")  # for NumPy, which a plugin imports before this file
 
 # scikit-learn skips its array-API check of an estimator without it
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
