@@ -337,10 +337,6 @@ class SufficientStatistics(LinearMethod):
             rows.with_constant(self.constant(row_norm)), self.problem.n_rows, steps, noise * scale**2, ERROR_OF_MOMENT
         )
 
-    def _counts_tell(self, plan: Plan) -> bool:
-        noise = plan["labels"].mechanism.noise_std(self._labels.sensitivity(self.problem.neighbours))
-        return tell(noise, self.problem.n_rows)
-
     @property
     def label_size(self) -> float:
         return self._bounds[1]
