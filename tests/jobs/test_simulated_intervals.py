@@ -147,7 +147,7 @@ def test_public_rows_may_be_a_dataset(table: Path) -> None:
 
 
 def test_the_rows_of_the_run_are_not_public(table: Path, tmp_path: Path) -> None:
-    """Intervals would be made of them without noise, at no charge; a dataset of the same account has the same people."""
+    """Intervals would be made of them without noise, at no charge; what pays from one account is of the same people."""
     with pytest.raises(DataError, match=r"x\.zarr is not public: it is the protected dataset"):
         bootstrap_run(table / "run", n_fits=50, public=str(table / "x.zarr"))
     own = json.loads((table / "run" / "run.json").read_text())["dataset"]
@@ -182,7 +182,9 @@ def test_runs_that_have_no_law_or_no_end_are_refused(groups: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", "[" * 200_000, '{"format": "dpdist-bootstrap/1", "run_id": "another", "inference": {"rows": []}}']
+    "text",
+    ["{", "[]", "[" * 200_000, '{"format": "dpdist-bootstrap/1", "run_id": "another", "inference": {"rows": []}}'],
+    ids=["no end", "a list", "brackets", "another run"],
 )
 def test_what_is_damaged_or_of_another_run_is_not_shown(groups: Path, tmp_path: Path, text: str) -> None:
     place = tmp_path / "run"
