@@ -121,7 +121,7 @@ def test_intervals_are_in_the_units_of_the_table_too(table: Path) -> None:
     assert f"dpdist bootstrap {place} --public DATA" in summary(
         json.loads((place / "run.json").read_text()), str(place)
     )
-    with pytest.raises(NoIntervals, match="pass public_X, public rows"):
+    with pytest.raises(NoIntervals, match=r"pass public_X \(--public\), public rows"):
         bootstrap_run(place, n_fits=50)
     assert not (place / "bootstrap.json").exists()
     kept = bootstrap_run(place, n_fits=50, public=str(table / "public.csv"))
@@ -138,6 +138,9 @@ def test_intervals_are_in_the_units_of_the_table_too(table: Path) -> None:
 def test_public_rows_may_be_a_dataset(table: Path) -> None:
     rows = public_rows(load_run(table / "run"), str(table / "x.zarr"), None, ",")
     assert rows.shape == (3000, 2) and np.abs(rows).max() <= 1
+    (table / "none.csv").write_text("age,size\n")
+    with pytest.raises(DataError, match=r"public_X \(--public\) has 0 rows, too few .* pass 40 or more"):
+        bootstrap_run(table / "run", public=str(table / "none.csv"))
     with pytest.raises(DataError, match=r"no\.csv"):
         bootstrap_run(table / "run", public="no.csv")
 
