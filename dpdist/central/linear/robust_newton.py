@@ -42,7 +42,15 @@ import numpy as np
 
 from dpdist.central.linear.bounding import All, ScaleRows
 from dpdist.central.linear.gradient_descent import needs_delta
-from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need_ridge, reads
+from dpdist.central.linear.linear_method import (
+    LinearMethod,
+    Problem,
+    Vector,
+    bounded_by,
+    check_sizes,
+    need_ridge,
+    reads,
+)
 from dpdist.central.linear.newton import MOST_FEATURES
 from dpdist.central.linear.normal_rows import Filter, newton, response
 from dpdist.central.linear.normal_rows import Rows as Cases
@@ -156,7 +164,9 @@ class RobustNewton(LinearMethod):
         alone = "row_norm" if stated_threshold(problem) else "residual_bound"
         if problem.second_moment is None and (alone == "residual_bound" or problem.row_norm is None):
             raise MissingBound(f"second_moment is missing (or {alone}): {BOUNDS['second_moment']}")
-        return self._with(public, problem, n_rounds=self.n_rounds or (SHORT if problem.signal >= ENOUGH else LONG))
+        asked = self._with(public, problem, n_rounds=self.n_rounds or (SHORT if problem.signal >= ENOUGH else LONG))
+        check_sizes(asked._norms.longest, stated_threshold(problem) or 1.0)
+        return asked
 
     # -- the plan ---------------------------------------------------------------------------------------------------
 
