@@ -122,7 +122,7 @@ def test_intervals_are_in_the_units_of_the_table_too(table: Path) -> None:
     assert f"dpdist bootstrap {place} --public DATA" in summary(
         json.loads((place / "run.json").read_text()), str(place)
     )
-    with pytest.raises(NoIntervals, match="pass public_X, public rows"):
+    with pytest.raises(NoIntervals, match=r"pass public_X \(--public\), public rows"):
         bootstrap_run(place, n_fits=50)
     assert not (place / "bootstrap.json").exists()
     kept = bootstrap_run(place, n_fits=50, public=str(table / "public.csv"))
@@ -142,6 +142,9 @@ def test_public_rows_may_be_a_dataset(table: Path) -> None:
     own = json.loads((table / "run" / "run.json").read_text())["dataset"]
     rows = public_rows(load_run(table / "run"), own, str(table / "public.zarr"), None, ",")
     assert rows.shape == (499, 2) and np.abs(rows).max() <= 1
+    (table / "none.csv").write_text("age,size\n")
+    with pytest.raises(DataError, match=r"public_X \(--public\) has 0 rows, too few .* pass 40 or more"):
+        bootstrap_run(table / "run", public=str(table / "none.csv"))
     with pytest.raises(DataError, match=r"no\.csv"):
         bootstrap_run(table / "run", public="no.csv")
 
