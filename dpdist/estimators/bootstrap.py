@@ -175,22 +175,26 @@ def _features(law: FittedLaw, n_features: int, public_X: ArrayLike | None) -> Ma
     if public_X is None:
         if law.needs_features:
             raise NoIntervals(
-                "how features vary is not released: pass public_X, public rows of the same law, from which those of "
-                "the simulated fits are drawn"
+                "how features vary is not released: pass public_X (--public), public rows of the same law, from which "
+                "those of the simulated fits are drawn"
             )
         return None
     if not law.takes_features:
-        raise BudgetError("public_X has nobody to read it: the fitted law says how all columns vary. Leave it out")
+        raise BudgetError(
+            "public_X (--public) has nobody to read it: the fitted law says how all columns vary. Leave it out"
+        )
     try:
-        rows: Matrix = check_array(public_X, dtype=np.float64, input_name="public_X")
+        rows: Matrix = check_array(public_X, dtype=np.float64, input_name="public_X", ensure_min_samples=0)
     except (TypeError, ValueError) as error:
         said = str(error).partition("\n")[0].rstrip(".")
-        raise DataError(f"public_X must be rows of finite numbers, one for each public record: {said}") from None
+        raise DataError(
+            f"public_X (--public) must be rows of finite numbers, one for each public record: {said}"
+        ) from None
     if rows.shape[1] != n_features:
-        raise DataError(f"public_X has {rows.shape[1]} columns, and the model was fitted to {n_features}")
+        raise DataError(f"public_X (--public) has {rows.shape[1]} columns, and the model was fitted to {n_features}")
     if len(rows) < PUBLIC_ROWS * n_features:
         raise DataError(
-            f"public_X has {len(rows)} rows, too few to show how {n_features} features vary: pass "
+            f"public_X (--public) has {len(rows)} rows, too few to show how {n_features} features vary: pass "
             f"{PUBLIC_ROWS * n_features} or more"
         )
     return rows

@@ -286,7 +286,7 @@ class Estimator(Noted, ChoosesObjects, Inference, BlockByBlock, ReadableFit):
         dataset = self._dataset(X, y)
         self.check_declared(dataset.schema)
         columns = dataset.schema.columns.get("X", ())
-        check_public_columns(beside.get("public_X"), getattr(self, "feature_names_in_", columns))
+        check_public_columns(beside.get("public_X"), dataset, getattr(self, "feature_names_in_", columns))
         arrays = self._prepare(dataset.arrays)
         if arrays.get("y") is targets and dataset.arrays["y"].dtype == "str":
             raise DataError(f"y holds strings: {type(self).__name__} expects numbers")

@@ -84,8 +84,16 @@ def check_public_rows(rows: NDArray[Any], n_features: int) -> None:
         raise DataError(f"public_X must have rows of {n_features} features, got shape {rows.shape}")
 
 
-def check_public_columns(public_X: Any, names: Sequence[Any]) -> None:
-    """That a frame of public rows has the columns of the users, in their order; what has no names goes by place."""
+def check_public_columns(public_X: Any, dataset: Dataset, names: Sequence[Any]) -> None:
+    """That public rows are not those of the fit, and that a frame of them has its columns, in their order.
+
+    What has no names goes by place.
+    """
+    if isinstance(public_X, Dataset) and dataset.account == public_X.account:
+        raise DataError(
+            f"public_X is not public: it is the dataset of the fit, or pays from the same account ({dataset.account}). "
+            "Pass rows of other people, which anybody may see"
+        )
     known = public_X.schema.columns.get("X", ()) if isinstance(public_X, Dataset) else getattr(public_X, "columns", ())
     given, expected = list(known), list(names)
     if given and expected and all(isinstance(name, str) for name in given) and given != expected:

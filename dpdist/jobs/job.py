@@ -100,7 +100,8 @@ def load_job(path: str | os.PathLike[str], settings: Sequence[str] = ()) -> Job:
         text = f"the file is empty; a job has {', '.join(KEYS)}"
         raise JobError(source, [Problem("", root.where, text)])
     if not isinstance(root.value, dict):
-        text = f"expected keys with values ({', '.join(KEYS)}), got {shown(root.value)}"
+        got = "a list" if isinstance(root.value, list) else "other text"  # not shown: it may be a table of rows
+        text = f"expected keys with values ({', '.join(KEYS)}), got {got}"
         raise JobError(source, [Problem("", root.where, text)])
     for setting in settings:
         override(root, setting, source, problems)

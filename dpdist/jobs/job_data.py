@@ -136,7 +136,19 @@ def beside(job: Job, generated: Generated | None) -> dict[str, Any]:
         return {}
     group = Stored(place, job.data.get("storage_options")).read()
     rows = Dataset.open(group, arrays=["X"], dataset_id=None if ATTRIBUTE in group.attrs else "public")
+    if is_there(job):
+        own = size(job)
+        check_public(rows, place, own.dataset_id, own.account)
     return {"public_X": rows.read(0, rows.n_rows)["X"]}
+
+
+def check_public(rows: Dataset, place: str, dataset_id: str | None, account: str | None) -> None:
+    """Refuse the protected rows themselves as public ones: what is made of these is told without noise."""
+    if rows.id == dataset_id or rows.account == account:
+        raise DataError(
+            f"{shown(place)} is not public: it is the protected dataset, or pays from the same account ({account}). "
+            "Public rows are those of other people, which anybody may see"
+        )
 
 
 def size(job: Job) -> Size:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
@@ -20,6 +20,7 @@ from dpdist.errors import DataError
 from dpdist.estimators.bootstrap import MOST_STEPS, Bootstrapped, bootstrapped, fit_again
 from dpdist.estimators.inference import LEVEL, check_level, record_of
 from dpdist.estimators.original_units import original_record
+from dpdist.jobs.job_data import check_public
 from dpdist.jobs.loaded import load_run
 from dpdist.jobs.predictions import is_dataset, open_dataset, spec_of
 from dpdist.reports.report import write_report
@@ -67,8 +68,8 @@ def bootstrap_run(
         Where the fitted model is no law of rows, or its method moves the answer by more than can be undone.
     """
     check_level(level)
-    model = load_run(place)
-    rows = None if public is None else public_rows(model, public, format, delimiter)
+    run, model = read_finished_run(place), load_run(place)
+    rows = None if public is None else public_rows(model, run["dataset"], public, format, delimiter)
     fit = fit_again if tell is None else told(tell, n_fits)
     found = bootstrapped(model, n_fits, rows, random_state, fit)
     kept = {
@@ -78,7 +79,7 @@ def bootstrap_run(
         "inference": record_of(found, level),
         "original_units": original_record(_corrected(model, found), level),
     }
-    keep_simulated(place, read_finished_run(place), kept)
+    keep_simulated(place, run, kept)
     return {**kept, "report": str(write_report(place))}
 
 
@@ -95,10 +96,16 @@ def told(tell: Callable[[int, int, str], None], n_fits: int) -> Callable[..., An
     return fit
 
 
-def public_rows(model: Any, place: str, format: str | None, delimiter: str) -> NDArray[np.float64]:
-    """Features of public rows, as the model was fitted to them; rows with a value that cannot be used are left out."""
+def public_rows(
+    model: Any, fitted_to: Mapping[str, Any], place: str, format: str | None, delimiter: str
+) -> NDArray[np.float64]:
+    """Features of public rows, as the model was fitted to them; rows with a value that cannot be used are left out.
+
+    The dataset of the run itself is refused: no interval may be made of protected rows.
+    """
     if is_dataset(place, format):
         dataset = open_dataset(place)
+        check_public(dataset, place, fitted_to["id"], fitted_to["account"])
         if "X" not in dataset.arrays:
             raise DataError(f"the dataset {place} has no array X: public rows are its rows")
         X = np.asarray(dataset.read(0, dataset.n_rows)["X"], dtype=np.float64)

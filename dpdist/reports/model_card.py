@@ -43,7 +43,7 @@ def model_card(location: str | os.PathLike[str], *, html: bool = False) -> str:
     run = with_simulated(location, read_finished_run(location))
     try:
         sections = [section for section in (make(run) for make in _SECTIONS) if section.paragraphs or section.tables]
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise OutputError(f"the run at {location} is not what dpdist run writes ({type(error).__name__})") from error
     title = f"Model card: {run['title']}"
     return as_html(title, sections, run) if html else as_markdown(title, sections, run)

@@ -60,7 +60,7 @@ def write_report(location: str | os.PathLike[str]) -> str | Path:
     arrays = {} if name is None else read_arrays(store, name)
     try:
         page = render(run, arrays)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise OutputError(
             f"{store.shown(RECORD)} cannot be rendered: it is not what dpdist run writes ({type(error).__name__})"
         ) from error

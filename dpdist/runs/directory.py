@@ -213,7 +213,7 @@ def read_run(location: str | os.PathLike[str]) -> dict[str, Any]:
         raise OutputError(f"no run at {location} (it has no {RECORD}); expected the output directory of dpdist run")
     try:
         run = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # the last of thousands of brackets
         raise OutputError(f"{path} is damaged: expected the JSON that dpdist run writes. Run the job again") from None
     if not isinstance(run, dict) or run.get("format") != FORMAT:
         raise OutputError(f"{path} is not a run of this version of dpdist: expected the format {FORMAT}")

@@ -46,7 +46,7 @@ def with_simulated(location: str | os.PathLike[str], run: Mapping[str, Any]) -> 
         found = json.loads(text)
         if found["format"] != FORMAT or found["run_id"] != run["run_id"] or "rows" not in found["inference"]:
             raise ValueError
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):  # the last of thousands of brackets
         raise OutputError(
             f"{store.shown(SIMULATED)} is damaged or of another run: remove it, or write it again with dpdist "
             "bootstrap, which costs nothing"

@@ -25,7 +25,7 @@ measured on logistic problems (Gaussian noise, several laws of rows); those that
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -34,14 +34,13 @@ from numpy.typing import NDArray
 
 from dpdist.solvers.denoising import denoised
 from dpdist.solvers.joint_gradients import ERROR_OF_HESSIAN, Joint, Seen, joint
+from dpdist.solvers.margins import MARGINS, Curvature
 from dpdist.solvers.prior_sizes import around_mean, evidence, made_margins, shrunken, weighed_by_size
 from dpdist.solvers.spectral import solve_psd
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-MARGINS = 5.0
-"""Variance of the predictors of rows before anything is known of them: margins of two or three."""
 CONSTANT = 9.0
 """That of the constant feature's part."""
 LEAST_COUNTED = 0.01
@@ -60,8 +59,6 @@ HESSIAN_FLOOR = 0.05
 """Least eigenvalue of a Hessian, relative to its noise."""
 CHANGES = (0.0, *np.geomspace(1e-6, 1.0, 25))
 """By how much entries of a Hessian may change from point to point, squared and relative to its eigenvalues."""
-STEEPEST = 0.94
-"""Largest standard deviation of linearised margins over what there can be; beyond it the prior would explode."""
 SCARCE = 30.0
 """Signal to noise (rows x mu / sqrt(features)) below which the prior may shrink by what the first gradient says."""
 UNSURE = 0.5
@@ -81,18 +78,6 @@ class Noisy(NamedTuple):
     std: float
 
 
-class Level(NamedTuple):
-    """The best margin for all rows, and the loss there.
-
-    ``curvature`` is the mean of ``l''``; ``l'(margin, y) = offset + scale l'(0, y)`` for both labels.
-    """
-
-    margin: float
-    curvature: float
-    offset: float
-    scale: float
-
-
 @dataclass(frozen=True)
 class Question:
     """What a loop wants to know at a public point."""
@@ -100,43 +85,6 @@ class Question:
     kind: Literal["gradient", "hessian", "curvature"]
     round: int
     point: Vector
-
-
-@dataclass(frozen=True)
-class Curvature:
-    """What is public of the second derivative of a loss.
-
-    ``at_zero`` is ``l''(0, y)``, the same for all labels; ``average(s)`` its mean at normal margins of standard
-    deviation s; ``value_at_zero`` is the loss at 0, and all that can be gained where no loss is negative. Where
-    ``|l'(0, y)|`` is ``slope_at_zero`` for both labels, ``level(m)`` is the best margin for labels of mean m.
-    """
-
-    at_zero: float
-    average: Callable[[float], float]
-    value_at_zero: float = math.inf
-    slope_at_zero: float = math.inf
-    level: Callable[[float], Level] | None = None
-
-    def linearised(self, margins: float) -> float:
-        """The standard deviation of margins that a linear model at 0 sees, where the true one is ``margins``."""
-        return margins * self.average(margins) / self.at_zero
-
-    def margins(self, linearised: float) -> float:
-        """The inverse of `linearised`, which saturates."""
-        grid = np.linspace(0.0, 8.0, 401)
-        seen = np.maximum.accumulate([self.linearised(float(m)) for m in grid])
-        return float(np.interp(min(linearised, STEEPEST * seen[-1]), seen, grid))
-
-    def at_margins(self, margins: float) -> float:
-        """The mean curvature there, relative to that at 0: that of the quadratic whose gradient normal rows have at 0.
-
-        With second moment A and the minimiser w it is ``-average(s) A w``, s that of ``w'z`` (Stein's lemma).
-        """
-        return self.average(margins) / self.at_zero
-
-    def larger_margins(self, factor: float) -> float:
-        """By how much the variance of margins is larger, where a linear model at 0 sees that factor."""
-        return self.margins(math.sqrt(MARGINS * factor)) ** 2 / MARGINS
 
 
 @dataclass

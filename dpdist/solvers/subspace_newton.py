@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.solvers.denoising import denoised
-from dpdist.solvers.filtered_newton import Curvature, Noisy
+from dpdist.solvers.filtered_newton import Noisy
+from dpdist.solvers.margins import Curvature
 from dpdist.solvers.prior_sizes import shrunken
 
 Vector = NDArray[np.float64]

@@ -604,7 +604,7 @@ def test_words_that_yaml_takes_for_truth(problems, words):
         ("", "line 1", "the file is empty"),
         ("# only a comment\n", "line 1", "the file is empty"),
         ("- method\n", "line 1", "expected keys with values (method, estimator"),
-        ("x,y\n1,2\n", "line 1", "expected keys with values"),
+        ("x,y\nSmith,2\n", "line 1", "got other text"),
         ("method: dp-gd\ndata: {generate: logit\n", "line 3, column 1", "not YAML"),
         ("method: dp-gd\n\tdata: 3\n", "line 2, column 1", "not YAML"),
         ("method: dp-gd\nmethod2 dp\nbudget: 3", "line 3, column 1", "not YAML"),

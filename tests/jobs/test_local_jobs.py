@@ -114,6 +114,7 @@ def test_public_rows_of_a_store(tmp_path):
     ("narrow.zarr", "rows of 3 features, got shape"),
     ("few.zarr", "too few for 3 features"),
     ("holes.zarr", "not finite"),
+    ("users.zarr", "users.zarr is not public: it is the protected dataset"),
 ])  # fmt: skip
 def test_public_rows_that_are_none_are_refused_before_anything_is_charged(tmp_path, place, says):
     rows = np.random.default_rng(0).normal(size=(400, 3))

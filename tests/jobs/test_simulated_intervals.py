@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from dpdist import Ledger, load_run
+from dpdist import Dataset, Ledger, load_run
 from dpdist.cli.card import command as card
 from dpdist.cli.intervals_by_fits import command as bootstrap
 from dpdist.cli.run import summary
@@ -21,6 +21,7 @@ from dpdist.errors import BudgetError, DataError, NoIntervals
 from dpdist.jobs.job import load_job
 from dpdist.jobs.run import run_job
 from dpdist.jobs.simulated_intervals import bootstrap_run, public_rows
+from dpdist.reports.model_card import model_card
 from dpdist.reports.report import write_report
 from dpdist.runs.directory import OutputError
 from tests.test_html import harmless
@@ -121,7 +122,7 @@ def test_intervals_are_in_the_units_of_the_table_too(table: Path) -> None:
     assert f"dpdist bootstrap {place} --public DATA" in summary(
         json.loads((place / "run.json").read_text()), str(place)
     )
-    with pytest.raises(NoIntervals, match="pass public_X, public rows"):
+    with pytest.raises(NoIntervals, match=r"pass public_X \(--public\), public rows"):
         bootstrap_run(place, n_fits=50)
     assert not (place / "bootstrap.json").exists()
     kept = bootstrap_run(place, n_fits=50, public=str(table / "public.csv"))
@@ -136,10 +137,26 @@ def test_intervals_are_in_the_units_of_the_table_too(table: Path) -> None:
 
 
 def test_public_rows_may_be_a_dataset(table: Path) -> None:
-    rows = public_rows(load_run(table / "run"), str(table / "x.zarr"), None, ",")
-    assert rows.shape == (3000, 2) and np.abs(rows).max() <= 1
+    ingest(table / "public.csv", table / "public.zarr", features=["age", "size"], on_bad="drop",
+           ranges={"age": (0, 100), "size": (0, 10)})  # fmt: skip
+    own = json.loads((table / "run" / "run.json").read_text())["dataset"]
+    rows = public_rows(load_run(table / "run"), own, str(table / "public.zarr"), None, ",")
+    assert rows.shape == (499, 2) and np.abs(rows).max() <= 1
+    (table / "none.csv").write_text("age,size\n")
+    with pytest.raises(DataError, match=r"public_X \(--public\) has 0 rows, too few .* pass 40 or more"):
+        bootstrap_run(table / "run", public=str(table / "none.csv"))
     with pytest.raises(DataError, match=r"no\.csv"):
         bootstrap_run(table / "run", public="no.csv")
+
+
+def test_the_rows_of_the_run_are_not_public(table: Path, tmp_path: Path) -> None:
+    """Intervals would be made of them without noise, at no charge; what pays from one account is of the same people."""
+    with pytest.raises(DataError, match=r"x\.zarr is not public: it is the protected dataset"):
+        bootstrap_run(table / "run", n_fits=50, public=str(table / "x.zarr"))
+    own = json.loads((table / "run" / "run.json").read_text())["dataset"]
+    Dataset.from_arrays(tmp_path / "later.zarr", X=np.zeros((50, 2)), account=own["account"])
+    with pytest.raises(DataError, match="or pays from the same account"):
+        public_rows(load_run(table / "run"), own, str(tmp_path / "later.zarr"), None, ",")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +185,9 @@ def test_runs_that_have_no_law_or_no_end_are_refused(groups: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"format": "dpdist-bootstrap/1", "run_id": "another", "inference": {"rows": []}}']
+    "text",
+    ["{", "[]", "[" * 200_000, '{"format": "dpdist-bootstrap/1", "run_id": "another", "inference": {"rows": []}}'],
+    ids=["no end", "a list", "brackets", "another run"],
 )
 def test_what_is_damaged_or_of_another_run_is_not_shown(groups: Path, tmp_path: Path, text: str) -> None:
     place = tmp_path / "run"
@@ -179,3 +198,17 @@ def test_what_is_damaged_or_of_another_run_is_not_shown(groups: Path, tmp_path: 
             OutputError, match="damaged or of another run: remove it, or write it again with dpdist boot"
         ):
             show(place)
+
+
+def test_numbers_that_no_page_can_show_are_damage_too(groups: Path, tmp_path: Path) -> None:
+    place = tmp_path / "run"
+    shutil.copytree(groups, place)
+    run_id = json.loads((place / "run.json").read_text())["run_id"]
+    found = {"format": "dpdist-bootstrap/1", "run_id": run_id, "inference": {"rows": [], "notes": [], "level": 10**400}}
+    (place / "bootstrap.json").write_text(json.dumps(found))
+    for show in (write_report, model_card):
+        with pytest.raises(OutputError, match="OverflowError"):
+            show(place)
+    (place / "run.json").write_text("[" * 200_000)
+    with pytest.raises(OutputError, match="is damaged"):
+        write_report(place)

@@ -7,10 +7,11 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from dpdist.central.linear.newton import loss_curvature
+from dpdist.central.linear.loss_curvature import loss_curvature
 from dpdist.losses import Logistic
-from dpdist.solvers.filtered_newton import Curvature, Noisy, filtered_newton, updated_hessian, whole_hessian
+from dpdist.solvers.filtered_newton import Noisy, filtered_newton, updated_hessian, whole_hessian
 from dpdist.solvers.loops import drive
+from dpdist.solvers.margins import Curvature
 
 ROUNDS = ["gradient", *["hessian"] * 4, *["gradient"] * 3]
 

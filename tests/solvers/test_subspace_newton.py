@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpdist.central.linear.newton import loss_curvature
+from dpdist.central.linear.loss_curvature import loss_curvature
 from dpdist.losses import Logistic
 from dpdist.solvers.filtered_newton import Noisy
 from dpdist.solvers.loops import drive

@@ -17,7 +17,8 @@ import scipy.special
 
 from dpdist.central.linear.prediction import LENGTHS, UNKNOWN, Prediction
 from dpdist.method import Expected
-from dpdist.solvers.filtered_newton import ERROR_OF_REUSED, MARGINS, MOVED_HESSIAN, Curvature, Solution
+from dpdist.solvers.filtered_newton import ERROR_OF_REUSED, MOVED_HESSIAN, Solution
+from dpdist.solvers.margins import MARGINS, Curvature
 
 IDLE = 2.0
 """Standard deviations of its noise below which a weight is one of a column that was chosen for noise."""

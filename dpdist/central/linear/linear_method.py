@@ -35,6 +35,8 @@ Vector = NDArray[np.float64]
 Combine = Literal["auto", "last", "tail-average", "random", "min-noisy"]
 ALL = All()
 COMBINE = ("auto", "last", "tail-average", "random", "min-noisy")
+SMALLEST, LARGEST = 1e-30, 1e50
+"""Sizes from which on counts in octaves, 64 at most, lead to sums that can be bounded."""
 INSIDE = 1e-9
 """Relative distance from a set that counts as rounding."""
 
@@ -328,6 +330,19 @@ def need_ridge(problem: Problem, solver: str) -> None:
         raise BudgetError(
             f"solver={solver!r} takes a ridge penalty, ElasticNet(alpha) with l1_ratio=0, got {penalty!r}; use "
             "solver='gradient' for others"
+        )
+
+
+def check_sizes(longest: float, largest: float) -> None:
+    """Refuse bounds of rows and of residuals whose product, or what counts may leave of it, no sum can be bounded by.
+
+    Sizes that are chosen by released counts are many octaves below: what is too small then is found after the charge.
+    """
+    if not (SMALLEST <= longest <= LARGEST and SMALLEST <= longest * largest <= LARGEST):
+        raise BudgetError(
+            f"rows of norm {longest:.3g} and labels or residuals of {largest:.3g} make sums too small or too large for "
+            f"their sensitivity: norms, and their product with the other, have to be between {SMALLEST:g} and "
+            f"{LARGEST:g}. Measure labels or features in other units"
         )
 
 

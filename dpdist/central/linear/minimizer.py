@@ -28,7 +28,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpdist.central.linear.automatic import SOLVERS, automatic, better
 from dpdist.central.linear.bounding import GRADIENTS, ROWS, ClipLabel, ClipNorm, Gradient, Rows
 from dpdist.central.linear.linear_method import LinearMethod, Problem
-from dpdist.central.linear.robust_newton import size_of_labels
+from dpdist.central.linear.thresholds import size_of_labels
 from dpdist.constraints import Constraint, L1Ball, Penalty, SmoothPenalty, is_proximal, is_smooth
 from dpdist.data import ArraySpec
 from dpdist.engine.shards import Prepare

@@ -25,11 +25,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import scipy
 
 from dpdist.central.linear.bounding import All, ClipNorm
 from dpdist.central.linear.gradient_descent import needs_delta
 from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, need_ridge, reads
+from dpdist.central.linear.loss_curvature import loss_curvature
 from dpdist.central.linear.normal_rows import Filter, Rows, newton, response
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError
@@ -45,12 +45,8 @@ from dpdist.queries.gradient_sums import GradientSum
 from dpdist.queries.moment_sums import HessianSum
 from dpdist.solvers.filtered_newton import (
     CONSTANT,
-    MARGINS,
     MOVED_HESSIAN,
     SCARCE,
-    STEEPEST,
-    Curvature,
-    Level,
     Noisy,
     Question,
     Solution,
@@ -59,6 +55,7 @@ from dpdist.solvers.filtered_newton import (
     filtered_newton,
 )
 from dpdist.solvers.loops import drive
+from dpdist.solvers.margins import MARGINS, STEEPEST, Curvature
 from dpdist.solvers.standard_errors import Uncertainty, sandwich
 
 MOMENT_SHARE = 0.10
@@ -84,8 +81,6 @@ CLASS_SHARES = (0.01, 0.1)
 HESSIAN_SIGNAL = 500.0
 """Rows x mu / sqrt(features) below which Hessians that stand out of their noise still lose: what they cost gradients is
 more than what they tell."""
-FARTHEST = 25.0
-"""Largest margin that is the best one for all rows."""
 MOST_FEATURES = 1000
 """Above it matrices cost more time and noise than they gain."""
 
@@ -366,38 +361,6 @@ def gradient_of_round(problem: Problem, number: int, target: int | None) -> Grad
     length = math.hypot(problem.row_norm, problem.intercept)
     clip_norm = min(slope * length, problem.gradient.clip_norm or math.inf)
     return GradientSum(problem.loss, problem.row_norm, clip_norm, problem.intercept, target, weighed=True)
-
-
-def loss_curvature(loss: Loss) -> Curvature:
-    """What is public of a loss for two classes."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
-    weights = weights / weights.sum()
-
-    def average(std: float) -> float:
-        return float(
-            weights @ (loss.second_derivative(std * nodes, 1.0) + loss.second_derivative(std * nodes, -1.0)) / 2
-        )
-
-    signs = np.array([1.0, -1.0])
-    down, up = loss.derivative(np.zeros(2), signs)
-    value = float(loss.value(np.zeros(2), signs).max())
-    at_zero = float(loss.second_derivative(0.0, 1.0))
-    if down != -up:
-        return Curvature(at_zero, average, value)
-
-    def level(mean: float) -> Level:
-        shares = (1 + mean * signs) / 2
-
-        def slope(margin: float) -> float:
-            return float(shares @ loss.derivative(np.full(2, margin), signs))
-
-        ends = slope(-FARTHEST), slope(FARTHEST)
-        margin = scipy.optimize.brentq(slope, -FARTHEST, FARTHEST) if ends[0] < 0 < ends[1] else 0.0
-        there = loss.derivative(np.full(2, margin), signs)
-        curvature = float(shares @ loss.second_derivative(np.full(2, margin), signs))
-        return Level(margin, curvature, float(there.sum()) / 2, float((there[0] - there[1]) / (2 * down)))
-
-    return Curvature(at_zero, average, value, float(up), level)
 
 
 def slope_at_zero(loss: Loss) -> float:

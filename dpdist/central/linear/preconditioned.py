@@ -43,8 +43,8 @@ from dpdist.privacy.accounting.plan import Plan
 from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.queries.gradient_sums import GradientSum
 from dpdist.queries.moment_sums import SecondMomentSum
-from dpdist.solvers.filtered_newton import MARGINS
 from dpdist.solvers.loops import drive, prox_gradient
+from dpdist.solvers.margins import MARGINS
 from dpdist.solvers.metric_steps import in_metric
 
 MOMENT_SHARE = 0.15

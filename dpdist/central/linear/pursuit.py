@@ -37,9 +37,10 @@ from dpdist.central.linear.bounding import All, ScaleRows
 from dpdist.central.linear.column_prediction import ColumnFit
 from dpdist.central.linear.gradient_descent import needs_delta
 from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need_ridge, reads
-from dpdist.central.linear.newton import loss_curvature
+from dpdist.central.linear.loss_curvature import loss_curvature
 from dpdist.central.linear.prediction import LABELS, MARGINS
-from dpdist.central.linear.robust_newton import FLAT, LEAST_LENGTH, USUAL, threshold
+from dpdist.central.linear.robust_newton import FLAT, LEAST_LENGTH
+from dpdist.central.linear.thresholds import USUAL, threshold
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS
@@ -59,15 +60,9 @@ from dpdist.queries.column_sums import (
 )
 from dpdist.queries.coordinate_gradient_sums import CoordinateGradientSum, Shifted, State
 from dpdist.queries.gradient_sums import GradientSum
-from dpdist.solvers.filtered_newton import (
-    Curvature,
-    Noisy,
-    Question,
-    Solution,
-    filtered_newton,
-    shrunken,
-)
+from dpdist.solvers.filtered_newton import Noisy, Question, Solution, filtered_newton, shrunken
 from dpdist.solvers.loops import drive
+from dpdist.solvers.margins import Curvature
 from dpdist.solvers.octaves import scale_of_rows
 
 WIDTHS = 3.0

@@ -42,11 +42,20 @@ import numpy as np
 
 from dpdist.central.linear.bounding import All, ScaleRows
 from dpdist.central.linear.gradient_descent import needs_delta
-from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need_ridge, reads
+from dpdist.central.linear.linear_method import (
+    LinearMethod,
+    Problem,
+    Vector,
+    bounded_by,
+    check_sizes,
+    need_ridge,
+    reads,
+)
 from dpdist.central.linear.newton import MOST_FEATURES
 from dpdist.central.linear.normal_rows import Filter, newton, response
 from dpdist.central.linear.normal_rows import Rows as Cases
 from dpdist.central.linear.prediction import Prediction, predicted, rows_before_a_fit
+from dpdist.central.linear.thresholds import USUAL, stated_threshold
 from dpdist.engine.query import Query
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS
@@ -58,10 +67,8 @@ from dpdist.privacy.mechanisms.additive import Gaussian, SymmetricGaussian
 from dpdist.queries.scaled_rows import NormCounts, ResidualCounts, ScaledGradientSum, ScaledMomentSum
 from dpdist.solvers.filtered_newton import (
     CONSTANT,
-    MARGINS,
     MOVED_HESSIAN,
     SCARCE,
-    Curvature,
     Noisy,
     Question,
     Solution,
@@ -69,6 +76,7 @@ from dpdist.solvers.filtered_newton import (
     filtered_newton,
 )
 from dpdist.solvers.loops import drive
+from dpdist.solvers.margins import MARGINS, Curvature
 from dpdist.solvers.octaves import middle_size, scale_of_residuals, scale_of_rows, tell
 from dpdist.solvers.spreads import cut_squares
 from dpdist.solvers.standard_errors import Uncertainty, sandwich
@@ -91,8 +99,6 @@ LONG, SHORT = 8, 7
 """Rounds, and those that are enough where noise is small."""
 ENOUGH = 3000.0
 """Signal to noise (rows x mu / sqrt(features)) from which on it is: twelve passes in all."""
-USUAL = 0.5
-"""A residual, relative to the threshold."""
 LONGEST = 2.0
 """Times the guess of a row's norm: what a prediction counts with."""
 LABELS = 3.0
@@ -158,7 +164,9 @@ class RobustNewton(LinearMethod):
         alone = "row_norm" if stated_threshold(problem) else "residual_bound"
         if problem.second_moment is None and (alone == "residual_bound" or problem.row_norm is None):
             raise MissingBound(f"second_moment is missing (or {alone}): {BOUNDS['second_moment']}")
-        return self._with(public, problem, n_rounds=self.n_rounds or (SHORT if problem.signal >= ENOUGH else LONG))
+        asked = self._with(public, problem, n_rounds=self.n_rounds or (SHORT if problem.signal >= ENOUGH else LONG))
+        check_sizes(asked._norms.longest, stated_threshold(problem) or 1.0)
+        return asked
 
     # -- the plan ---------------------------------------------------------------------------------------------------
 
@@ -373,29 +381,6 @@ class RobustNewton(LinearMethod):
         )
         in_units = replace(rows, weights=rows.weights / unit[:, None] ** 2)
         return unit**2 * newton(in_units, told, problem.n_rows, problem.strong_convexity * problem.n_rows, asked)
-
-
-def stated_threshold(problem: Problem) -> float | None:
-    """At which residuals are cut, if it is public."""
-    of_loss = problem.loss.threshold if isinstance(problem.loss, Huber) else math.inf
-    found = float(min(of_loss, problem.residual_bound or math.inf))
-    return found if math.isfinite(found) else None
-
-
-def size_of_labels(problem: Problem) -> float | None:
-    """What public numbers say of it: no more than of residuals."""
-    stated = stated_threshold(problem)
-    if stated is not None or problem.second_moment is None:
-        return stated
-    return math.sqrt(problem.second_moment) / USUAL  # of features of mean square 1
-
-
-def threshold(problem: Problem) -> float:
-    """The same where it has to be."""
-    found = stated_threshold(problem)
-    if found is None:
-        raise MissingBound(f"residual_bound is missing: {BOUNDS['residual_bound']}")
-    return found
 
 
 def robust_newton_can(problem: Problem) -> bool:

@@ -28,6 +28,7 @@ import numpy as np
 from dpdist.central.linear.bounding import All, ClipNorm
 from dpdist.central.linear.gradient_descent import needs_delta
 from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, reads
+from dpdist.central.linear.loss_curvature import loss_curvature
 from dpdist.central.linear.newton import (
     FIRST,
     MOST_FEATURES,
@@ -37,7 +38,6 @@ from dpdist.central.linear.newton import (
     gradient_of_round,
     has_level,
     label_std,
-    loss_curvature,
     mean_label,
     slope_at_zero,
 )

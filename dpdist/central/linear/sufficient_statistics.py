@@ -35,7 +35,16 @@ import numpy as np
 
 from dpdist.central.linear.bounding import All, ClipLabel
 from dpdist.central.linear.gradient_descent import needs_delta
-from dpdist.central.linear.linear_method import LinearMethod, Problem, Vector, bounded_by, need, need_ridge, reads
+from dpdist.central.linear.linear_method import (
+    LinearMethod,
+    Problem,
+    Vector,
+    bounded_by,
+    check_sizes,
+    need,
+    need_ridge,
+    reads,
+)
 from dpdist.central.linear.normal_rows import Rows, least_squares
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.estimators.parameters import BOUNDS
@@ -155,6 +164,7 @@ class SufficientStatistics(LinearMethod):
                 f"label_bound={label_bound!r} and row_norm={row_norm!r} are too far apart for one matrix to hold both: "
                 f"expected a ratio of at most {LARGEST_RATIO:g}. Measure labels or features in other units"
             )
+        check_sizes(row_norm, label_bound)
         if not isinstance(self.sandwich, bool):
             raise BudgetError(f"sandwich must be True or False, got {self.sandwich!r}")
 
@@ -336,10 +346,6 @@ class SufficientStatistics(LinearMethod):
         return least_squares(
             rows.with_constant(self.constant(row_norm)), self.problem.n_rows, steps, noise * scale**2, ERROR_OF_MOMENT
         )
-
-    def _counts_tell(self, plan: Plan) -> bool:
-        noise = plan["labels"].mechanism.noise_std(self._labels.sensitivity(self.problem.neighbours))
-        return tell(noise, self.problem.n_rows)
 
     @property
     def label_size(self) -> float:

@@ -10,7 +10,8 @@ import pytest
 from dpdist import LogisticRegression
 from dpdist.central import HardThresholding
 from dpdist.central.linear.column_prediction import COLUMNS_UNKNOWN, ColumnFit
-from dpdist.solvers.filtered_newton import Curvature, Solution
+from dpdist.solvers.filtered_newton import Solution
+from dpdist.solvers.margins import Curvature
 
 FLAT = Curvature(1.0, lambda margins: 1.0)
 FIT = ColumnFit(10_000, 4, 4, 1.0, 2.0, 1.0, 4, choice=30.0, hidden=80.0)

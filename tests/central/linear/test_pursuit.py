@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from dpdist.constraints import L2Ball
 from dpdist.data import Units
 from dpdist.errors import BudgetError, MissingBound
 from dpdist.kernels.moments import unpack_symmetric
+from dpdist.privacy.accounting.closed_forms import gdp_mu
 from dpdist.privacy.audit.two_point import audit_two_point
 from dpdist.queries.column_sums import ColumnGradientSum, ColumnHessianSum, ColumnNormCounts
 from dpdist.queries.scaled_rows import PIECE, NormCounts, ScaledGradientSum
@@ -247,35 +249,48 @@ def test_several_classes_have_columns_of_their_own():
     assert model.score(X, y) > 0.8 and (np.count_nonzero(model.coef_, axis=1) <= 3).all()
 
 
-def audit() -> float:
-    """How many times the claimed epsilon is found, on a row that alone has a column and a label of any size."""
-    base, other = np.zeros((40, 2)), np.zeros((40, 2))
-    base[0], other[0] = (1e6, 0), (0, 1e6)
-    labels, others = np.zeros(40), np.zeros(40)
-    labels[0], others[0] = 1e12, -1e12
+def one_column() -> tuple[Any, Any]:
+    """A row that alone has a column and a label of any size, and other ones in its place."""
+    X, y = np.zeros((2, 40, 2)), np.zeros((2, 40))
+    X[0, 0], X[1, 0], y[:, 0] = (1e6, 0), (0, 1e6), (1e12, -1e12)
+    return X, y
 
-    def seen(X, y):
+
+def one_label() -> tuple[Any, Any]:
+    """A row that alone has both columns, whichever is chosen, and a label of any size, or the opposite."""
+    X, y = np.zeros((2, 40, 2)), np.zeros((2, 40))
+    X[:, 0], y[:, 0] = 1e6, (1e12, -1e12)
+    return X, y
+
+
+def audit(pair: Any) -> float:
+    """How many times the claimed mu is found."""
+    X, y = pair()
+
+    def seen(side: int) -> float:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = LinearRegression(
                 solver=HardThresholding(n_nonzero=1), feature_bound=1.0, residual_bound=1.0, epsilon=2.0, delta=0.01,
                 fit_intercept=False,
-            ).fit(X, y)  # fmt: skip
+            ).fit(X[side], y[side])  # fmt: skip
         choice, _, _, *gradients = (release.value for release in model.releases_)
         return float(-np.sign(choice).sum() / 2 - sum(g.sum() for g in gradients) / 20)
 
-    found = audit_two_point(lambda: seen(base, labels), lambda: seen(other, others), 100, 0.01, 1e-6)
-    return found.epsilon_lower / 2.0
+    found = audit_two_point(lambda: seen(0), lambda: seen(1), 110, 0.01, 1 - 1e-6)
+    assert found.mu_lower is not None
+    return found.mu_lower / gdp_mu(2.0, 0.01)
 
 
-def test_a_fit_is_as_private_as_claimed():
-    assert audit() <= 1
+@pytest.mark.parametrize("pair", [one_column, one_label])
+def test_a_fit_is_as_private_as_claimed(pair):
+    assert audit(pair) <= 1
 
 
 def test_a_gradient_that_is_not_bounded_is_caught(monkeypatch):
     summarise = ColumnGradientSum.summarise
     monkeypatch.setattr(ColumnGradientSum, "summarise", lambda self, *rest: 200 * summarise(self, *rest))
-    assert audit() > 1
+    assert audit(one_label) > 1
 
 
 def test_it_says_what_it_is():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpdist import Dataset, Ledger, LinearRegression, Minimizer
-from dpdist.central import RobustNewton, ScaleRows
+from dpdist.central import ClipLabel, RobustNewton, ScaleRows, SufficientStatistics
 from dpdist.constraints import ElasticNet, L2Ball
 from dpdist.data import Units
 from dpdist.errors import BudgetError, MissingBound
@@ -348,8 +348,13 @@ def test_a_ridge_penalty_shrinks():
             r"second_moment is missing \(or residual_bound\)",
         ),
         ({"loss": "biweight"}, BudgetError, "for Huber's loss"),
+        ({"loss": Huber(1e50), "row_norm": 1e50, "second_moment": None}, BudgetError, "sums too small or too large"),
+        ({"loss": Huber(1e-50), "row_norm": 1e-10, "second_moment": None}, BudgetError, "sums too small or too large"),
+        ({"loss": "squared", "row_norm": 1e-40}, BudgetError, "sums too small or too large"),
+        ({"solver": SufficientStatistics(), "loss": "squared", "row_norm": 1e40, "gradient": ClipLabel(1e40),
+          "second_moment": None}, BudgetError, "sums too small or too large"),
     ],
-)
+)  # fmt: skip
 def test_what_it_cannot_do_is_refused_before_a_row_is_read(more, exception, says):
     with pytest.raises(exception, match=says):
         LinearRegression(**{**OPTIONS, "epsilon": 1.0, "solver": "robust-newton", **more}).plan(1_000, 3)

@@ -312,6 +312,8 @@ def test_public_rows_remove_the_bias_of_the_clip():
         SparseRegression(2, **parameters).fit(data)
     with pytest.raises(DataError, match="public_X"):
         SparseRegression(2, **parameters).fit(data, public_X=np.zeros((5, 3)))
+    with pytest.raises(DataError, match="public_X is not public: it is the dataset of the fit"):
+        SparseRegression(2, **parameters).fit(data, public_X=data)
 
 
 def test_the_printed_radius_is_biased_at_any_number_of_users():
