@@ -157,7 +157,8 @@ def _needed(
 
     def excess(n: float, epsilon: float) -> float:
         try:
-            with roughly():
+            with roughly(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of SciPy, about budgets that are only tried
                 error = predict(math.ceil(n), epsilon)
         except BudgetError:  # so large an epsilon that the accountant sees no need for noise
             error = None

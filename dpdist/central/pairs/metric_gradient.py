@@ -149,8 +149,10 @@ class MetricGradient(Method):
         return {"metric": drive(loop, gradient)}
 
     def expected_error(self, plan: Plan) -> float | None:
-        """``L B^2 / (2 T) + D s^2 / (2 L)`` with ``L = R^4``, D free entries."""
+        """``L B^2 / (2 T) + D s^2 / (2 L)`` with ``L = R^4``, D free entries; of fewer rows than a block nothing."""
         assert self.n_rounds is not None
+        if self._n_pairs == 0:
+            return None
         public, smoothness = self.public, self.statement.row_norm**4
         sensitivity = self.query.unit_sensitivity(public.neighbours, None, public.units)
         noise = plan["pairs"].mechanism.noise_std(sensitivity) / self._n_pairs
