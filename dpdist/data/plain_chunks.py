@@ -87,8 +87,17 @@ class PlainChunks:
     def mapped(self, start: int, stop: int, files: MappedFiles) -> NDArray[Any] | None:
         """Rows ``start:stop`` where they are, until ``files`` end; None where they have to be read."""
         part = self._part(start, stop)
-        found = None if part is None or part[2] < LEAST_MAPPED else files.part(*part)
+        if part is None or part[2] < LEAST_MAPPED or not self._is_here(part[0]):
+            return None
+        found = files.part(*part)
         return None if found is None else self._rows(found)
+
+    def _is_here(self, path: Path) -> bool:
+        """Whether a file is on the file system of the array: a link, or a mount below it, may lead to another one."""
+        try:
+            return os.stat(path).st_dev == os.stat(self.place).st_dev
+        except OSError:
+            return False
 
     def _part(self, start: int, stop: int) -> tuple[Path, int, int, int] | None:
         """The file with these rows, where they begin and how many bytes they are, and the size of the whole."""

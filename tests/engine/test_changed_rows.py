@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import shutil
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -204,6 +207,19 @@ def test_rows_that_stay_in_memory_are_those_that_were_read(plain, meddling):
     shard = shard_of(plain, resident=True)
     change_number(plain)
     assert (meddling(shard, [False] * PLACES) == expected).all()
+
+
+@leased
+def test_a_chunk_that_is_on_another_file_system_is_copied(plain, meddling):
+    """Its writers may be on another machine, and wait for nobody here."""
+    if os.stat(plain).st_dev == os.stat("/tmp").st_dev:
+        pytest.skip("the folder of the test and /tmp are on one file system")
+    expected = ask(shard_of(plain))
+    first = min(path for path in (plain / "X" / "c").rglob("*") if path.is_file())
+    with tempfile.TemporaryDirectory(dir="/tmp") as elsewhere:
+        shutil.move(first, elsewhere)
+        first.symlink_to(Path(elsewhere, first.name))
+        assert (meddling(shard_of(plain), [False] + [True] * (PLACES - 1)) == expected).all()
 
 
 @leased
